@@ -1,0 +1,247 @@
+"""The model file: one safetensors file that alone can translate.
+
+    tensors    model.NAME       the weights, each once (ties are made again on loading)
+               tokenizer.SIDE   the SentencePiece models as bytes; SIDE is `shared`, or `source` and `target`
+               optimizer.NAME   in a checkpoint only: what training needs to go on
+    metadata   one key with one JSON text: format_version, origin, config (without paths), training, checksum
+
+A checkpoint is a model file with optimizer tensors and a training record. Files are written to a temporary name,
+flushed to disk and renamed, so that a file under a final name is whole. Nothing here can run code from a file: no
+pickle is read.
+"""
+
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from transformer_cli.config.schema import Config
+from transformer_cli.errors import CheckpointError
+
+FORMAT_VERSION = 1
+METADATA_KEY = "transformer_cli"
+MODEL_NAME = "model.safetensors"
+CHECKPOINTS = "checkpoints"
+_HEADER = {"format_version": int, "origin": dict, "config": dict, "training": dict, "checksum": str}
+_TEMPORARY = ".tmp"
+_CHECKPOINT_NAME = re.compile(r"step-(\d{8,})\.safetensors")
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """What a file holds. `training` and `optimizer` are empty in a model that is only for use."""
+
+    config: Config
+    tokenizers: Mapping[str, bytes]
+    weights: Mapping[str, Tensor]
+    origin: Mapping[str, Any]
+    training: Mapping[str, Any] = field(default_factory=dict)
+    optimizer: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def write(path: Path, model: ModelFile) -> None:
+    """Write atomically. CheckpointError when it cannot be done; what was at `path` before is then untouched."""
+    tensors = {f"model.{name}": tensor for name, tensor in model.weights.items()}
+    tensors |= {f"optimizer.{name}": tensor for name, tensor in model.optimizer.items()}
+    tensors |= {
+        f"tokenizer.{side}": torch.frombuffer(bytearray(proto), dtype=torch.uint8)
+        for side, proto in model.tokenizers.items()
+    }
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    content = {
+        "format_version": FORMAT_VERSION,
+        "origin": dict(model.origin),
+        "config": _without_paths(model.config),
+        "training": dict(model.training),
+    }
+    # The checksum is taken of what will be read: JSON makes texts of number keys and lists of tuples.
+    header: dict[str, Any] = json.loads(json.dumps(content))
+    header["checksum"] = _checksum(header, tensors)
+    try:
+        with _replacing(path) as temporary:
+            save_file(tensors, temporary, {METADATA_KEY: json.dumps(header, sort_keys=True)})
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"cannot write {path}: {error}. What was saved before is intact; make room on the disk or choose another "
+            "folder with --run-dir"
+        ) from error
+
+
+def read(path: Path) -> ModelFile:
+    """Read and verify. CheckpointError for a file that is missing, damaged, foreign or from a newer version."""
+    header, tensors = _open(path)
+    if _checksum({key: value for key, value in header.items() if key != "checksum"}, tensors) != header["checksum"]:
+        raise CheckpointError(f"{path} is damaged: its content does not match its checksum. Use another checkpoint")
+    try:
+        config = Config.model_validate(header["config"])
+    except ValidationError as error:
+        raise CheckpointError(f"{path} holds a configuration that this version cannot read: {error}") from error
+    return ModelFile(
+        config=config,
+        tokenizers={name: bytes(tensor.numpy().tobytes()) for name, tensor in _under("tokenizer", tensors).items()},
+        weights=_under("model", tensors),
+        origin=header["origin"],
+        training=header["training"],
+        optimizer=_under("optimizer", tensors),
+    )
+
+
+def locate(run: Path) -> Path:
+    """The file to use for RUN: a model file or checkpoint itself, or a run directory's model."""
+    if run.is_file():
+        return run
+    if not run.exists():
+        raise CheckpointError(f"{run} does not exist: give a run directory, a model file or a checkpoint")
+    model = run / MODEL_NAME
+    if not model.is_file():
+        raise CheckpointError(
+            f"{run} holds no {MODEL_NAME}: it is not a run directory, or its training has not validated yet. A "
+            f"checkpoint in {run / CHECKPOINTS} can be named instead"
+        )
+    return model
+
+
+def checkpoint_path(run_dir: Path, step: int) -> Path:
+    """Where the checkpoint of a step is kept."""
+    return run_dir / CHECKPOINTS / f"step-{step:08d}.safetensors"
+
+
+def list_checkpoints(run_dir: Path) -> list[tuple[int, Path]]:
+    """(step, path) of every checkpoint of a run, earliest first."""
+    folder = run_dir / CHECKPOINTS
+    if not folder.is_dir():
+        return []
+    found = ((_CHECKPOINT_NAME.fullmatch(path.name), path) for path in folder.iterdir())
+    return sorted((int(match[1]), path) for match, path in found if match)
+
+
+def remove_unfinished(run_dir: Path) -> None:
+    """Remove what a process that was killed while writing left behind."""
+    for folder in (run_dir, run_dir / CHECKPOINTS):
+        for path in folder.glob(f".*{_TEMPORARY}*"):
+            path.unlink(missing_ok=True)
+
+
+def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of each weight over several files, summed in fp64. CheckpointError when they are of different models."""
+    first = read(paths[0]).weights
+    shapes = {name: tensor.shape for name, tensor in first.items()}
+    total = {name: tensor.double() for name, tensor in first.items()}
+    for path in paths[1:]:
+        weights = read(path).weights
+        if {name: tensor.shape for name, tensor in weights.items()} != shapes:
+            raise CheckpointError(
+                f"{path} cannot be averaged with {paths[0]}: their weights differ in name or shape. Average "
+                "checkpoints of one run only"
+            )
+        for name, tensor in weights.items():
+            total[name] += tensor
+    return {name: (tensor / len(paths)).to(first[name].dtype) for name, tensor in total.items()}
+
+
+def _without_paths(config: Config) -> dict[str, Any]:
+    content: dict[str, Any] = config.model_dump(mode="json")
+    for key in ("train", "valid", "test"):
+        del content["data"][key]
+    return content
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name[len(prefix) + 1 :]: t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
+
+
+def _checksum(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """CRC-32 over the header and every tensor in the order of names; safetensors itself has none."""
+    crc = zlib.crc32(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        crc = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), crc)
+        crc = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, crc)
+    return f"crc32:{crc:08x}"
+
+
+def _open(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The header and all tensors of a file of ours."""
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder, not a model file")
+    if not path.is_file():
+        raise CheckpointError(f"{path} does not exist")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if METADATA_KEY not in metadata:
+                raise CheckpointError(f"{path} is a safetensors file, but not one that transformer_cli wrote")
+            header = _parse(metadata[METADATA_KEY], path)
+            return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} {_what_is_wrong(path)}") from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _parse(text: str, path: Path) -> dict[str, Any]:
+    """The header of a file of ours, with every key and each of its type."""
+    try:
+        header: dict[str, Any] = json.loads(text)
+        version = header["format_version"]
+        if version > FORMAT_VERSION:
+            raise CheckpointError(
+                f"{path} has format version {version}, and this transformer_cli reads up to {FORMAT_VERSION}: "
+                "update transformer_cli to use it"
+            )
+        if not all(isinstance(header[key], kind) for key, kind in _HEADER.items()):
+            raise TypeError("a key of the header has a value of a wrong type")
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged: its header cannot be read") from error
+    return header
+
+
+def _what_is_wrong(path: Path) -> str:
+    with path.open("rb") as file:
+        start = file.read(9)
+    if not start:
+        return "is empty: its writing was cut off"
+    # safetensors begins with the length of its header, which may look like either; then comes the header's brace.
+    if start[8:] != b"{" and (start[:2] == b"PK" or start[:1] == b"\x80"):
+        return (
+            "is not a safe model file: it looks like a PyTorch pickle, which can run code when it is opened, so it was "
+            "not. Only safetensors files written by transformer_cli are read"
+        )
+    return "is not a safetensors file, or is cut short or damaged"
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A temporary name in the same folder that takes the place of `path` once it is safely on disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)  # safetensors makes files that only their owner can read
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # the new file is in place; some file systems cannot flush a folder
+                os.fsync(folder)
+        finally:
+            os.close(folder)

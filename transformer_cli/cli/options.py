@@ -1,0 +1,50 @@
+"""Options that several commands share."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from transformer_cli.config.schema import DecodingConfig
+
+Run = Annotated[Path, typer.Argument(help="A run directory, a model file or a checkpoint.", show_default=False)]
+BeamSize = Annotated[int | None, typer.Option(help="Hypotheses kept alive; 1 is greedy search.", show_default=False)]
+LengthPenalty = Annotated[
+    float | None,
+    typer.Option(
+        help="Alpha in score = log-probability / lp(n); n counts the pieces and the end symbol. 0 leaves the "
+        "log-probability, a larger alpha favours longer translations.",
+        show_default=False,
+    ),
+]
+LengthPenaltyType = Annotated[
+    Literal["wu", "avg", "none"] | None,
+    typer.Option(help="lp(n): wu ((5 + n) / 6)^alpha, avg n^alpha, none 1.", show_default=False),
+]
+NBest = Annotated[int | None, typer.Option(help="Translations given for each line.", show_default=False)]
+MaxLengthA = Annotated[
+    float | None, typer.Option(help="At most max-length-a x source pieces + max-length-b steps.", show_default=False)
+]
+MaxLengthB = Annotated[int | None, typer.Option(help="See --max-length-a.", show_default=False)]
+BatchSize = Annotated[int, typer.Option(min=1, help="Most sentences translated together.")]
+Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")]
+Precision = Annotated[
+    Literal["auto", "fp32", "bf16", "fp16"],
+    typer.Option(help="Number format; auto is fp32 on CPU and bf16 on a GPU that has it."),
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="CPU threads. Left out: as many as there are cores.", show_default=False)
+]
+TextErrors = Annotated[
+    Literal["strict", "replace"],
+    typer.Option(help="What to do with bytes that are not UTF-8: stop and name them, or put U+FFFD in their place."),
+]
+
+
+def decoding_from(settings: "DecodingConfig", flags: Mapping[str, Any]) -> "DecodingConfig":
+    """A run's settings with the flags that were given in their place. ConfigError for impossible ones."""
+    from transformer_cli.config.load import override_decoding
+
+    return override_decoding(settings, {key: value for key, value in flags.items() if value is not None})

@@ -1,0 +1,57 @@
+"""`transformer-cli train`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="The YAML file that describes the experiment.", show_default=False)],
+    run_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the run. Left out: runs/NAME.", show_default=False)
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="SECTION.KEY=VALUE", help="Change one setting; may be repeated.", show_default=False
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run was stopped.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in the folder.")] = False,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads. Left out: as many as there are cores.", show_default=False)
+    ] = None,
+) -> None:
+    """Train a tokenizer and a model, keep the best, and test it.
+
+    The last line on stdout is the score of the first test set, or of the validation set if there is none.
+
+    Example: transformer-cli train config.yaml --set training.max_steps=1000
+    """
+    from transformer_cli.config.load import load_training_config
+    from transformer_cli.errors import ConfigError
+    from transformer_cli.log import to_stderr
+
+    if resume and overwrite:
+        raise ConfigError("--resume goes on with a run and --overwrite replaces it: give one of them")
+    to_stderr()
+    settings = load_training_config(config, set_ or [])
+    folder = run_dir or Path("runs", settings.name)
+
+    from transformer_cli.evaluation.scores import result_line
+    from transformer_cli.training.loop import train as run_training
+
+    result = run_training(settings, folder, resume=resume, overwrite=overwrite, threads=threads, command=sys.argv)
+
+    for sample in result.samples:
+        print(
+            f"\n  source     {sample.source}\n  reference  {sample.reference}\n  model      {sample.hypothesis}",
+            file=sys.stderr,
+        )
+    print(f'\nTranslate with it:  transformer-cli translate {folder} "…"\n', file=sys.stderr)
+    if len(result.scores) > 1:
+        for name, scores in result.scores.items():
+            print(result_line(name, scores))
+    print(result_line(result.kind, next(iter(result.scores.values()))))

@@ -1,0 +1,403 @@
+"""A YAML file and `--set` overrides in, a frozen `Config` with absolute paths out; or all that is wrong, at once.
+
+The plain values of the text, each with the place it was written at, are changed by the overrides and judged by the
+schema; what it refuses is put into plain words, one line an error, each with its place.
+"""
+
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from transformer_cli.config import hints
+from transformer_cli.config.schema import Config, Corpus, DecodingConfig, FilePath
+from transformer_cli.config.yaml_text import Document, Loc, Unusable, YamlError, to_yaml
+from transformer_cli.errors import ConfigError
+
+CORPORA = "a list of {source: FILE, target: FILE}"
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a configuration; `overrides` are the `section.key=VALUE` of `--set`, the later ones winning.
+
+    Raises ConfigError with all that is wrong, one error a line.
+    """
+    draft = _read(path, overrides)
+    return _accepted(draft, _validate(draft))
+
+
+def load_training_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a configuration to train by: as `load_config`, and the data must be named and the files be there.
+
+    Raises ConfigError with all that is wrong, one error a line.
+    """
+    draft = _read(path, overrides)
+    config = _validate(draft)
+    _check_data(draft)
+    return _accepted(draft, config)
+
+
+def dump_config(config: Config) -> str:
+    """YAML with every key, in the order of the schema, that reads back to an equal `Config`."""
+    return to_yaml(config.model_dump())
+
+
+def override_decoding(settings: DecodingConfig, changes: Mapping[str, Any]) -> DecodingConfig:
+    """Decoding settings with some keys changed, as by flags on the command line. ConfigError for impossible ones."""
+    try:
+        return DecodingConfig.model_validate({**settings.model_dump(), **changes})
+    except ValidationError as error:
+        detail = error.errors()[0]
+        if detail["type"] == "conflict":
+            raise ConfigError(detail["ctx"]["message"]) from error
+        flag = "--" + str(detail["loc"][0]).replace("_", "-")
+        raise ConfigError(f"{flag} must be {_wanted(detail, detail['loc'])}, not {_shown(detail['input'])}") from error
+
+
+# --- A configuration on its way ---------------------------------------------------------------------------------------
+
+
+class _Place(NamedTuple):
+    """Where something was written. The file's lines come first, then the overrides as they were given."""
+
+    group: int
+    position: int
+    shown: str
+    key: str = ""
+    """The key that an override names, so that it need not be said twice."""
+
+
+@dataclass
+class _Draft:
+    """Plain values, the place of each, and what is wrong so far."""
+
+    path: Path
+    tree: dict[str, Any] = field(default_factory=dict)
+    places: dict[Loc, _Place] = field(default_factory=dict)
+    errors: list[tuple[_Place, str]] = field(default_factory=list)
+    meant: set[str] = field(default_factory=set)
+    """Keys that an unknown key was probably meant to be; their absence is no second error."""
+
+    def line(self, number: int) -> _Place:
+        """A line of the file; 0 is the file as a whole."""
+        return _Place(0, number, f"{self.path}:{number}" if number else str(self.path))
+
+    def report(self, loc: Loc, words: str, at: _Place | None = None) -> None:
+        """Note an error at `loc`, by default at the place of the value or of the nearest one around it."""
+        place = at or self.nearest(loc)
+        key = _dotted(loc)
+        subject = "" if key in ("", place.key) else f"{key}: "
+        self.errors.append((place, f"{place.shown}: {subject}{words}"))
+
+    def nearest(self, loc: Loc) -> _Place:
+        while loc and loc not in self.places:
+            loc = loc[:-1]
+        return self.places.get(loc, self.line(0))
+
+
+def _read(path: Path, overrides: Sequence[str]) -> _Draft:
+    draft = _Draft(path)
+    text = _text(path)
+    try:
+        document = Document(text)
+    except YamlError as error:
+        raise ConfigError(f"{path}:{error.line}: column {error.column}: {error.words}") from None
+    if document.empty:
+        raise ConfigError(f"{path}: the file is empty; it needs at least a data section")
+    draft.places = {loc: draft.line(line) for loc, line in document.lines.items()}
+    for flaw in document.flaws:
+        draft.report(flaw.loc, flaw.words, draft.line(flaw.line))
+    if isinstance(document.value, dict):
+        draft.tree = document.value
+    elif not isinstance(document.value, Unusable):
+        draft.report((), f"must hold `key: value` lines at the top, not {_shown(document.value)}")
+    for index, override in enumerate(overrides):
+        _override(draft, index, override)
+    return draft
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: is a folder; give the YAML file in it") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        byte = error.object[error.start]
+        raise ConfigError(f"{path}:{line}: not UTF-8 text (byte 0x{byte:02x}); save the file as UTF-8") from None
+
+
+def _accepted(draft: _Draft, config: Config | None) -> Config:
+    if draft.errors:
+        ordered = sorted(draft.errors, key=lambda error: error[0][:2])
+        raise ConfigError("\n".join(words for _, words in ordered))
+    assert config is not None, "a refused configuration has errors"
+    return config
+
+
+# --- Overrides --------------------------------------------------------------------------------------------------------
+
+
+def _override(draft: _Draft, index: int, override: str) -> None:
+    """Put one `section.key=VALUE` into the draft; an empty VALUE takes the key out of it."""
+    key, equals, value = override.partition("=")
+    key = key.strip()
+    place = _Place(1, index, f"--set {_printable(override)}", key)
+    loc = _path_of(key)
+    if not equals:
+        draft.errors.append((place, f"{place.shown}: has no `=`; write section.key=VALUE"))
+    elif loc is None:
+        draft.errors.append((place, f"{place.shown}: {_unknown(key)}"))
+        draft.meant.update(hints.meant(key))
+    else:
+        try:
+            _put(draft, loc, Document(value), place)
+        except YamlError as error:
+            draft.errors.append((place, f"{place.shown}: {error.words}"))
+
+
+def _path_of(key: str) -> Loc | None:
+    if key in hints.KEYS:
+        return tuple(key.split("."))
+    if key.startswith("data.test."):  # the one key whose own keys are names, which may have dots
+        return ("data", "test", key.removeprefix("data.test."))
+    return None
+
+
+def _put(draft: _Draft, loc: Loc, document: Document, place: _Place) -> None:
+    parent: Any = draft.tree
+    for depth, part in enumerate(loc[:-1], 1):
+        draft.places.setdefault(loc[:depth], place)
+        parent = parent.setdefault(part, {})
+        if not isinstance(parent, dict):
+            return  # the schema will refuse what stands there
+    draft.places = {other: known for other, known in draft.places.items() if other[: len(loc)] != loc}
+    if document.empty:
+        parent.pop(loc[-1], None)
+        return
+    draft.places[loc] = place
+    parent[loc[-1]] = document.value
+    for flaw in document.flaws:
+        draft.report((*loc, *flaw.loc), flaw.words)
+
+
+# --- What the schema says ---------------------------------------------------------------------------------------------
+
+
+def _validate(draft: _Draft) -> Config | None:
+    """The configuration, or None once what the schema refuses has been reported.
+
+    Unknown keys are reported, taken out and the rest judged again, for a section with an unknown key is not checked
+    for conflicts. Bad values stay in: without them, conflicts would turn up that nobody wrote.
+    """
+    tree = {"name": draft.path.stem, **draft.tree}
+    try:
+        return Config.model_validate(tree, context={"base": _base(draft)})
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    unknown = [detail for detail in details if detail["type"] == "extra_forbidden"]
+    for detail in unknown:
+        _report_unknown(draft, detail["loc"], detail["input"])
+        _take_out(draft.tree, detail["loc"])
+    if unknown:
+        return _validate(draft)
+    for detail in details:
+        if not isinstance(detail["input"], Unusable):
+            _report_refused(draft, detail)
+    return None
+
+
+def _base(draft: _Draft) -> Path:
+    return draft.path.absolute().parent
+
+
+def _take_out(tree: Any, loc: Loc) -> None:
+    for part in loc[:-1]:
+        tree = tree[part]
+    del tree[loc[-1]]
+
+
+def _report_unknown(draft: _Draft, loc: Loc, value: Any) -> None:
+    """Report an unknown key, and of the keys under it those that renaming it would not put right."""
+    key = _dotted(loc)
+    keys = hints.meant(key)
+    draft.report(loc, _unknown(key))
+    draft.meant.update(keys)
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        if not any(f"{near}.{name}" in hints.KEYS for near in keys):
+            _report_unknown(draft, (*loc, name), inner)
+
+
+def _unknown(key: str) -> str:
+    if hint := hints.suggest(key):
+        return f"unknown key; {hint}"
+    if names := hints.siblings(key):
+        return f"unknown key; known here: {', '.join(names)}"
+    return "unknown key"
+
+
+def _report_refused(draft: _Draft, detail: ErrorDetails) -> None:
+    loc, kind, context = detail["loc"], detail["type"], detail.get("ctx", {})
+    if kind == "conflict":
+        _report_conflict(draft, loc, context["key"], context["message"])
+    elif loc == ("name",) and "name" not in draft.tree:
+        words = f"left out, and the file's own name {_shown(detail['input'])} will not do: add a name of {_WANTED_NAME}"
+        draft.report(loc, words)
+    elif kind == "missing" and isinstance(loc[-1], str):
+        if _dotted(loc) not in draft.meant:
+            draft.report(loc, "missing")
+    elif kind == "missing":  # an item of a list of fixed length
+        draft.report(loc[:-1], f"{_wanted_list(loc[:-1])}, not {_shown(detail['input'])}")
+    else:
+        loc = tuple(part for part in loc if part != "[key]")  # pydantic's mark of a name in a mapping
+        draft.report(loc, f"{_wanted(detail, loc)}, not {_shown(detail['input'])}{_remedy(detail)}")
+
+
+def _report_conflict(draft: _Draft, loc: Loc, key: str, message: str) -> None:
+    """Report keys that do not go together, at the first one that was written: `key`, else another the message names."""
+    named = [(*loc, *word.split(".")) for word in (key, *re.findall(r"[a-z_]+(?:\.[a-z_]+)*", message))]
+    place = next((draft.places[other] for other in named if other in draft.places), None)
+    # A message about several sections names its keys in full.
+    draft.report(named[0] if loc else (), message, place)
+
+
+_WANTED_NAME = "letters, digits and . _ + - (at most 100, a letter or digit first)"
+_WANTED_LANGUAGE = "a language tag such as en or pt-BR"
+
+_WANTED = {
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "is_instance_of": "must be a file name",
+    "greater_than": "must be more than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be less than {lt:.10g}",
+    "less_than_equal": "must be at most {le:g}",
+    "literal_error": "must be {expected}",
+}
+
+
+def _wanted(detail: ErrorDetails, loc: Loc) -> str:
+    match detail["type"]:
+        case "tuple_type" | "too_short" | "too_long":
+            return _wanted_list(loc)
+        case "dict_type":
+            return f"must be names with {CORPORA} each"
+        case "model_type" if isinstance(loc[-1], int):
+            return f"must be {CORPORA.removeprefix('a list of ')}"
+        case "model_type":
+            return "must be a mapping of keys to values"
+        case "string_pattern_mismatch" | "string_too_long" | "string_unicode":
+            return f"must be {_WANTED_LANGUAGE if str(loc[-1]).endswith('_lang') else _WANTED_NAME}"
+        case kind if kind in _WANTED:
+            return _WANTED[kind].format(**detail.get("ctx", {})).replace("'", "")
+        case _:
+            return detail["msg"]
+
+
+def _wanted_list(loc: Loc) -> str:
+    section, name = str(loc[0]), str(loc[1])
+    default = Config.model_fields[section].annotation.model_fields[name].default  # type: ignore[union-attr]
+    return f"must be a list such as [{', '.join(map(str, default))}]" if default else f"must be {CORPORA}"
+
+
+def _remedy(detail: ErrorDetails) -> str:
+    found = detail["input"]
+    if found is None:
+        return "; give it a value or leave it out"
+    if detail["type"] == "string_type" and isinstance(found, bool | int | float):
+        return "; put it in quotes"
+    if detail["type"] == "int_type" and isinstance(found, float) and found.is_integer() and abs(found) < 1e15:
+        return f"; write {int(found)}"
+    return ""
+
+
+# --- The data ---------------------------------------------------------------------------------------------------------
+
+
+def _check_data(draft: _Draft) -> None:
+    """Report what is missing of the data: by its plain values, since other errors may stand beside."""
+    data = draft.tree.get("data", {})
+    if not isinstance(data, dict):
+        return
+    for name in ("train", "valid"):
+        if data.get(name, []) == [] and f"data.{name}" not in draft.meant:
+            draft.report(("data", name), f"needed to train; give {CORPORA}")
+    adapter: TypeAdapter[Path] = TypeAdapter(FilePath)
+    for loc, name in _named_files(data, ("data",)):
+        try:
+            path = adapter.validate_python(name, context={"base": _base(draft)})
+        except ValidationError:
+            continue  # reported with the rest of the schema
+        if trouble := _trouble(path):
+            draft.report(loc, trouble)
+
+
+def _named_files(value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _named_files(inner, (*loc, name))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _named_files(inner, (*loc, index))
+    elif isinstance(value, str) and value and isinstance(loc[-2], int) and loc[-1] in Corpus.model_fields:
+        yield loc, value
+
+
+def _trouble(path: Path) -> str | None:
+    """Why a file cannot be read; None if it can."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return f"not a plain file: {_printable(str(path))}"
+        path.open("rb").close()
+    except (FileNotFoundError, NotADirectoryError):
+        return f"no such file: {_printable(str(path))}; relative paths count from the folder of the YAML file"
+    except (OSError, ValueError) as error:
+        return f"cannot be read ({getattr(error, 'strerror', error)}): {_printable(str(path))}"
+    return None
+
+
+# --- Words ------------------------------------------------------------------------------------------------------------
+
+
+def _dotted(loc: Loc) -> str:
+    """`data.train[0].source`; a key that is no word is shown in quotes."""
+    shown = ""
+    for part in loc:
+        if isinstance(part, int):
+            shown += f"[{part}]"
+        else:
+            shown += ("." if shown else "") + (part if re.fullmatch(r"[\w.+-]+", part) else repr(part))
+    return shown
+
+
+def _shown(value: Any) -> str:
+    """A value as it stands in YAML, shortened."""
+    match value:
+        case None:
+            shown = "null"
+        case bool():
+            shown = str(value).lower()
+        case list() | tuple():
+            shown = f"[{', '.join(map(_shown, value))}]"
+        case dict():
+            shown = f"{{{', '.join(f'{_dotted((key,))}: {_shown(inner)}' for key, inner in value.items())}}}"
+        case _:
+            shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:79] + "…"
+
+
+def _printable(text: str) -> str:
+    """Text for one line of an error message."""
+    return text if text.isprintable() else repr(text)

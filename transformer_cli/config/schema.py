@@ -1,0 +1,315 @@
+"""Every key of the configuration: its name, type, default and meaning, and nothing else.
+
+The models are frozen and pure: no file is opened and no device asked here. `load.py` reads a YAML into them and turns
+what they refuse into messages with line numbers. A default stands here once and nowhere else; a key left out has the
+value of the base model of "Attention Is All You Need" unless the text beside it says otherwise.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic_core import PydanticCustomError
+
+
+def _resolve(value: Any, info: ValidationInfo) -> Any:
+    """A relative path counts from the folder of the YAML file, given as the validation context `base`."""
+    if not isinstance(value, str) or not value:
+        return value
+    base: Path = (info.context or {}).get("base", Path())
+    return base / Path(value).expanduser()
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+FilePath = Annotated[Path, BeforeValidator(_resolve)]
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=100)]
+Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$")]
+
+
+def _conflict(key: str, message: str) -> PydanticCustomError:
+    """An error about several keys at once; `key` is the one whose line is shown."""
+    # Braces would be read as fields of the template.
+    return PydanticCustomError("conflict", "{message}", {"key": key, "message": message})
+
+
+class Section(BaseModel):
+    """What all sections share: frozen, strict about types, no unknown key."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class Corpus(Section):
+    """Two text files, line N of one the translation of line N of the other."""
+
+    source: FilePath
+    """File of source sentences, UTF-8, one a line."""
+    target: FilePath
+    """File of their translations, as many lines."""
+
+
+Corpora = Annotated[tuple[Corpus, ...], BeforeValidator(_as_tuple)]
+
+
+class DataConfig(Section):
+    """Where the text lies."""
+
+    source_lang: Language = "und"
+    """Language of the source, a BCP-47 tag such as `en` or `pt-BR`; `und` when it has none."""
+    target_lang: Language = "und"
+    """Language of the target; it chooses the tokenizer of the metrics (`zh` for Chinese)."""
+    train: Corpora = ()
+    """Corpora to train on, one after the other: a list of `{source: FILE, target: FILE}`."""
+    valid: Corpora = ()
+    """Corpora that measure progress and choose the best checkpoint. Never trained on."""
+    test: dict[FileName, Corpora] = {}
+    """Named test sets, translated and scored once, after training. The first one's score is the last line printed."""
+    max_length: Positive = 256
+    """Training pairs with more pieces than this on either side are left out, and counted."""
+
+
+class TokenizerConfig(Section):
+    """The SentencePiece model, trained on the training text."""
+
+    vocab_size: Annotated[int, Field(ge=5)] = 8000
+    """Pieces, the four special ones included; with `shared: false`, of each side. A corpus too small for it gets as
+    many as it allows, with a notice."""
+    model_type: Literal["unigram", "bpe"] = "unigram"
+    """How pieces are found."""
+    shared: bool = True
+    """One vocabulary for both languages, or one for each."""
+    byte_fallback: bool = False
+    """Spell unknown characters as bytes (256 more pieces) instead of giving up on them."""
+    normalization: Literal["clean", "identity", "nfkc", "nmt_nfkc"] = "clean"
+    """What happens to text before it is cut. `clean`: canonical composition, every kind of space becomes one space,
+    control and zero-width characters vanish, full-width punctuation stays. The others are SentencePiece's own rules."""
+    character_coverage: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9995
+    """Share of the training text's characters that get a piece of their own."""
+
+
+class ModelConfig(Section):
+    """The Transformer."""
+
+    d_model: Positive = 512
+    """Width of the embeddings and of every layer."""
+    ffn_dim: Positive = 2048
+    """Inner width of the feed-forward blocks."""
+    num_heads: Positive = 8
+    """Attention heads; they share `d_model` between them."""
+    encoder_layers: Positive = 6
+    """Layers of the encoder."""
+    decoder_layers: Positive = 6
+    """Layers of the decoder. Fewer than the encoder's translate faster."""
+    norm: Literal["post", "pre"] = "post"
+    """LayerNorm after each residual sum (the paper) or before each block (easier to train deep)."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """Sinusoidal positions work at any length; learned ones end at `max_positions`."""
+    activation: Literal["relu", "gelu", "swish"] = "relu"
+    """Non-linearity of the feed-forward blocks."""
+    dropout: Share = 0.1
+    """On the output of every block, before it is added to its input."""
+    attention_dropout: Share = 0.0
+    """On the attention weights."""
+    activation_dropout: Share = 0.0
+    """Inside the feed-forward blocks."""
+    embedding_dropout: Share | None = None
+    """On the sum of embedding and position. Left out: the same as `dropout`."""
+    tie_embeddings: Literal["all", "target", "none"] = "all"
+    """Source, target and output share one matrix; only target and output; or none. `all` needs a shared vocabulary."""
+    max_positions: Positive = 1024
+    """Longest sequence that learned positions can take."""
+
+    @model_validator(mode="after")
+    def _widths_fit(self) -> Self:
+        if self.d_model % self.num_heads:
+            raise _conflict(
+                "num_heads",
+                f"d_model {self.d_model} cannot be shared equally by num_heads {self.num_heads}: make "
+                "d_model a multiple of num_heads",
+            )
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise _conflict("d_model", f"sinusoidal positions need an even d_model, not {self.d_model}")
+        return self
+
+
+class TrainingConfig(Section):
+    """The optimisation, and when to log, validate, save and stop. A step is one optimizer update."""
+
+    batch_type: Literal["tokens", "sentences"] = "tokens"
+    """What `batch_size` counts."""
+    batch_size: Positive = 4096
+    """With `tokens`: the most cells of a batch, padding included: sentences x longest side. With `sentences`: pairs."""
+    gradient_accumulation_steps: Positive = 1
+    """Batches of `batch_size` whose gradients make one step."""
+    max_steps: Positive = 20000
+    """Steps at which training ends."""
+    max_epochs: Positive | None = None
+    """Passes over the training pairs at which training ends."""
+    max_hours: Annotated[float, Field(gt=0.0)] | None = None
+    """Hours of training, resumed ones counted in, at which it ends."""
+    lr_schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = "noam"
+    """Learning rate over the steps, after a linear warm-up."""
+    noam_factor: Annotated[float, Field(gt=0.0)] | None = None
+    """Multiplies the paper's rate, `d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)`; 1 when left out. Only
+    for `noam`."""
+    learning_rate: Annotated[float, Field(gt=0.0)] | None = None
+    """Highest learning rate, reached at the end of the warm-up. Needed by every schedule but `noam`."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 4000
+    """Steps of linear warm-up; 0 means none, which `noam` cannot do."""
+    label_smoothing: Share = 0.1
+    """Probability taken from the right piece and spread evenly over the others, padding excepted."""
+    adam_betas: Annotated[tuple[Share, Share], BeforeValidator(_as_tuple)] = (0.9, 0.98)
+    """Adam's decay rates."""
+    adam_eps: Annotated[float, Field(gt=0.0)] = 1e-9
+    """Adam's epsilon."""
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
+    """Decoupled weight decay (AdamW)."""
+    clip_grad_norm: Annotated[float, Field(gt=0.0)] | None = 1.0
+    """Longest gradient; a longer one is scaled down to it. `null`: never."""
+    valid_steps: Positive = 500
+    """Steps between validations."""
+    save_steps: Positive | None = None
+    """Steps between checkpoints. Left out: the same as `valid_steps`."""
+    log_steps: Positive = 50
+    """Steps between log lines."""
+    keep_last: Positive = 5
+    """Latest checkpoints that are kept."""
+    keep_best: Annotated[int, Field(ge=0)] = 1
+    """Best checkpoints that are kept besides."""
+    average_last: Positive = 5
+    """Latest checkpoints averaged at the end; the average is used if it validates better than the best. 1: never."""
+    best_metric: Literal["bleu", "chrf", "loss"] = "bleu"
+    """What makes a checkpoint the best."""
+    patience: Positive | None = 10
+    """Validations without a new best after which training ends. `null`: never."""
+
+    @model_validator(mode="after")
+    def _rate_has_one_source(self) -> Self:
+        if self.lr_schedule == "noam":
+            if self.learning_rate is not None:
+                raise _conflict(
+                    "learning_rate",
+                    "lr_schedule noam computes its rate from d_model and warmup_steps: scale it with "
+                    "noam_factor instead of learning_rate, or choose inverse_sqrt, cosine or constant",
+                )
+            if self.warmup_steps == 0:
+                raise _conflict("warmup_steps", "lr_schedule noam divides by warmup_steps: it must be at least 1")
+        else:
+            if self.noam_factor is not None:
+                raise _conflict(
+                    "noam_factor",
+                    f"noam_factor belongs to lr_schedule noam: give {self.lr_schedule} its peak as learning_rate",
+                )
+            if self.learning_rate is None:
+                raise _conflict(
+                    "lr_schedule",
+                    f"lr_schedule {self.lr_schedule} needs learning_rate, its highest rate (such as 5e-4)",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _average_is_kept(self) -> Self:
+        if self.average_last > self.keep_last:
+            raise _conflict(
+                "average_last",
+                f"average_last {self.average_last} needs as many checkpoints, and keep_last keeps only "
+                f"{self.keep_last}",
+            )
+        return self
+
+
+class DecodingConfig(Section):
+    """How translations are searched for."""
+
+    beam_size: Positive = 4
+    """Hypotheses kept alive; 1 is greedy search."""
+    length_penalty: Annotated[float, Field(ge=0.0)] = 0.6
+    """Alpha in score = log-probability / lp(n), where n counts the pieces of the translation and its end symbol, never
+    the start symbol or padding. 0 leaves the log-probability; larger values favour longer translations."""
+    length_penalty_type: Literal["wu", "avg", "none"] = "wu"
+    """lp(n): `wu` ((5 + n) / 6)^alpha, `avg` n^alpha, `none` 1."""
+    max_length_a: Annotated[float, Field(ge=0.0)] = 2.0
+    """A translation has at most max_length_a x source pieces + max_length_b steps, its end symbol being one."""
+    max_length_b: Annotated[int, Field(ge=1)] = 10
+    """See `max_length_a`."""
+    n_best: Positive = 1
+    """Translations given for each line."""
+
+    @model_validator(mode="after")
+    def _enough_hypotheses(self) -> Self:
+        if self.n_best > self.beam_size:
+            raise _conflict(
+                "n_best", f"n_best {self.n_best} needs a beam_size of at least as many, not {self.beam_size}"
+            )
+        return self
+
+
+Metric = Literal["bleu", "chrf"]
+MetricTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200", "spm"]
+
+
+class EvaluationConfig(Section):
+    """How translations are scored."""
+
+    metrics: Annotated[tuple[Metric, ...], BeforeValidator(_as_tuple), Field(min_length=1)] = ("bleu", "chrf")
+    """Scores to compute."""
+    valid_beam_size: Positive = 1
+    """Beam of the translations made at a validation."""
+    tokenize: MetricTokenizer | None = None
+    """BLEU's tokenizer. Left out: by target language (zh: `zh`, ja: `ja-mecab`, ko: `ko-mecab`, others `13a`)."""
+    lowercase: bool = False
+    """Compare in lower case."""
+
+
+class Config(Section):
+    """One experiment."""
+
+    name: FileName
+    """Name of the run; it is kept in `runs/NAME`. Left out: the name of the YAML file."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
+    """Everything random follows from it."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to compute; `auto` takes the best that is there."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Number format of training; `auto` takes the fastest that is safe on the device."""
+    data: DataConfig = DataConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    decoding: DecodingConfig = DecodingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        longest = self.data.max_length + 1  # the end symbol
+        if self.training.batch_type == "tokens" and longest > self.training.batch_size:
+            raise _conflict(
+                "training.batch_size",
+                f"a pair of data.max_length {self.data.max_length} pieces and its end symbol does "
+                f"not fit into training.batch_size {self.training.batch_size}: lower the one or raise the other",
+            )
+        if self.model.positions == "learned" and longest > self.model.max_positions:
+            raise _conflict(
+                "model.max_positions",
+                f"learned positions end at model.max_positions {self.model.max_positions}, and "
+                f"data.max_length {self.data.max_length} with its end symbol needs {longest}",
+            )
+        if self.model.tie_embeddings == "all" and not self.tokenizer.shared:
+            raise _conflict(
+                "model.tie_embeddings",
+                "model.tie_embeddings all needs one vocabulary: set tokenizer.shared to true, or "
+                "tie_embeddings to target or none",
+            )
+        if self.training.best_metric not in ("loss", *self.evaluation.metrics):
+            raise _conflict(
+                "training.best_metric",
+                f"training.best_metric {self.training.best_metric} is not among "
+                f"evaluation.metrics ({', '.join(self.evaluation.metrics)})",
+            )
+        return self

@@ -1,0 +1,212 @@
+"""YAML text to plain values and back: a small, predictable YAML, with the line of every value.
+
+Unquoted words mean what a configuration needs: `1e-4` is a number, `no` is Norwegian. What invites mistakes or attacks
+is refused: a key given twice, anchors and aliases, tags, a second document, deep nesting.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+import yaml
+
+Loc = tuple[str | int, ...]
+"""The way to a value: keys of mappings and indices of lists."""
+
+DEEPEST = 20
+"""Levels of nesting that are read; a configuration has six."""
+
+
+class YamlError(Exception):
+    """Text that is no YAML, or not ours, with nothing in it to go on with. Line and column count from 1."""
+
+    def __init__(self, line: int, column: int, words: str):
+        super().__init__(words)
+        self.line, self.column, self.words = line, column, words
+
+
+class Flaw(NamedTuple):
+    """One wrong value or key in text that can be read otherwise."""
+
+    loc: Loc
+    line: int
+    words: str
+
+
+class Unusable:
+    """Stands where a value has a flaw."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+class Document:
+    """The plain values of a text, the line of each (of its key, in a mapping), and the flaws.
+
+    `value` consists of dict, list, str, int, float, bool, None and, beside a flaw, Unusable. Keys are the text that is
+    written, so that `no`, `2016` and `null` can be names. `empty` is true where only blanks and comments stand.
+    Raises YamlError.
+    """
+
+    def __init__(self, text: str):
+        self.lines: dict[Loc, int] = {}
+        self.flaws: list[Flaw] = []
+        node = _compose(text)
+        self.empty = node is None
+        self.value: Any = self._plain(node, ()) if node else None
+
+    def _plain(self, node: yaml.Node, loc: Loc) -> Any:
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            return self._mapping(node, loc)
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            return [self._placed(item, (*loc, index), item) for index, item in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode):
+            if node.tag == f"{_TAG}str":
+                return node.value
+            if (word := _WORDS.get(node.tag)) and re.fullmatch(word.pattern, node.value):
+                return word.convert(node.value)
+        tag = node.tag.replace(_TAG, "!!")
+        self.flaws.append(Flaw(loc, _line(node), f"the tag {tag!r} is not read: write the plain value"))
+        return Unusable()
+
+    def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self.flaws.append(Flaw(loc, _line(key), "a key must be a word, not a list or a mapping"))
+                continue
+            here = (*loc, key.value)
+            if key.value in values:
+                first = self.lines[here]
+                words = "given twice" if first == _line(key) else f"given twice, first in line {first}: keep one"
+                self.flaws.append(Flaw(here, _line(key), words))
+            values[key.value] = self._placed(value, here, key)
+        return values
+
+    def _placed(self, node: yaml.Node, loc: Loc, shown: yaml.Node) -> Any:
+        self.lines[loc] = _line(shown)
+        return self._plain(node, loc)
+
+
+def to_yaml(value: dict[str, Any]) -> str:
+    """YAML of plain values and paths, one key a line in the given order, that `Document` reads back to the same."""
+    return yaml.dump(
+        value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=float("inf")
+    )
+
+
+# --- What an unquoted word is -----------------------------------------------------------------------------------------
+
+
+class _Word(NamedTuple):
+    pattern: str
+    convert: Callable[[str], Any]
+
+
+_TAG = "tag:yaml.org,2002:"
+
+# Anything else is text. By YAML 1.1, `no` would be false, `017` fifteen, `12:30` a number in base 60 and `1e-4` text.
+# A whole number of more than 18 digits, too long for any key, counts as a float and so is refused by the schema.
+_WORDS = {
+    f"{_TAG}null": _Word(r"|~|null|Null|NULL", lambda _: None),
+    f"{_TAG}bool": _Word(r"true|True|TRUE|false|False|FALSE", lambda word: word.lower() == "true"),
+    f"{_TAG}int": _Word(r"[-+]?(0|[1-9][0-9]{0,17})", int),
+    f"{_TAG}float": _Word(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?", float),
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader's grammar with our words only."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what is no text for us, and what is no text for other readers of YAML."""
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _word in _WORDS.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_word.pattern})\Z"), None)
+    _Dumper.add_implicit_resolver(_tag, re.compile(rf"(?:{_word.pattern})\Z"), None)
+
+
+def _represent(dumper: yaml.SafeDumper, text: str | PurePath) -> yaml.ScalarNode:
+    # PyYAML folds U+0085 and U+2028 in any other style, and they come back as something else.
+    style = None if str(text).isprintable() else '"'
+    return dumper.represent_scalar(f"{_TAG}str", str(text), style)
+
+
+_Dumper.add_representer(str, _represent)
+_Dumper.add_multi_representer(PurePath, _represent)
+
+
+# --- Grammar, and what to say where it is broken ----------------------------------------------------------------------
+
+
+def _compose(text: str) -> yaml.Node | None:
+    try:
+        _refuse_references(text)
+        return yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        raise _explained(error, text) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        column = error.position - text.rfind("\n", 0, error.position)
+        raise YamlError(line, column, f"the character {text[error.position]!r} cannot stand here: remove it") from None
+    except (ValueError, OverflowError):
+        raise YamlError(1, 1, "somewhere in the text an escape such as \\UFFFFFFFF names no character") from None
+
+
+def _refuse_references(text: str) -> None:
+    """Refuse anchors, aliases, a second document and deep nesting before PyYAML's recursive composer meets them."""
+    depth = documents = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if depth > DEEPEST:
+            raise _at(event.start_mark, f"nested more than {DEEPEST} levels deep")
+        if documents > 1:
+            raise _at(event.start_mark, "a second document (---) starts here: keep one")
+        if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
+            words = "anchors (&) and aliases (*) are not read: write the value out, or quote text that starts so"
+            raise _at(event.start_mark, words)
+
+
+# A part of PyYAML's message, what to say instead, and whether the place to show is where the construct began.
+_PLAIN_WORDS = (
+    (r"'\t' that cannot start", "a tab; YAML takes only spaces here", False),
+    ("cannot start any token", "text cannot start with this character: put the text in quotes", False),
+    ("mapping values are not allowed", "`: ` cannot stand here: check the indentation, or quote the text", False),
+    ("could not find expected ':'", "a key must be followed by `: ` and its value", True),
+    ("sequence entries are not allowed", "a list item `- ` cannot stand here: check the indentation", False),
+    ("expected ',' or ']'", "the list opened here with [ is not closed with ], or lacks a comma", True),
+    ("expected ',' or '}'", "the mapping opened here with { is not closed with }, or lacks a comma", True),
+    ("found unexpected end of stream", "the quote opened here is not closed", True),
+    ("escape", "a backslash in double quotes starts an escape: use single quotes", False),
+    ("expected <block end>", "does not fit the lines above: check indentation and quotes", False),
+    ("expected '<document start>'", "does not fit the lines above: check indentation and quotes", False),
+    ("undefined tag handle", "text cannot start with !: put it in quotes", False),
+)
+
+
+def _explained(error: yaml.MarkedYAMLError, text: str) -> YamlError:
+    mark, problem = error.problem_mark, error.problem or ""
+    assert mark is not None, "PyYAML's scanner and parser set it"
+    start = error.context_mark or mark
+    for number, line in enumerate(text.split("\n")[start.line : mark.line + 1], start.line + 1):
+        indent = line[: len(line) - len(line.lstrip())]
+        if "\t" in indent:
+            return YamlError(number, indent.index("\t") + 1, "a tab is used for indentation; YAML takes only spaces")
+    for part, words, at_start in _PLAIN_WORDS:
+        if part in problem:
+            return _at(start if at_start else mark, words)
+    return _at(mark, f"this is not YAML ({problem})")
+
+
+def _at(mark: Any, words: str) -> YamlError:
+    return YamlError(mark.line + 1, mark.column + 1, words)
+
+
+def _line(node: yaml.Node) -> int:
+    line: int = node.start_mark.line
+    return line + 1

@@ -1,0 +1,94 @@
+"""Batches: which pairs make an update, how it is cut into micro-batches, and the padded tensors.
+
+The plan of an epoch is a pure function of the lengths, (seed, epoch) and the size of an update. Micro-batches only cut
+an update, so that the same one comes out whether it is computed in one piece, accumulated, or spread over processes.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transformer_cli.data.dataset import TokenDataset
+from transformer_cli.data.tokenizer import BOS, EOS, PAD
+
+BatchType = Literal["tokens", "sentences"]
+Indices = NDArray[np.int64]
+
+
+class Batch(NamedTuple):
+    """Padded ids. Source `tokens eos`; target input `bos tokens`; target output `tokens eos`."""
+
+    src: Tensor  # (B, S)
+    tgt_in: Tensor  # (B, T)
+    tgt_out: Tensor  # (B, T)
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on a device."""
+        return Batch(*(ids.to(device, non_blocking=True) for ids in self))
+
+
+def plan_epoch(dataset: TokenDataset, update_size: int, batch_type: BatchType, seed: int, epoch: int) -> list[Indices]:
+    """The updates of an epoch: every pair once, pairs of like length together, updates in random order.
+
+    With `tokens`, sentences x longest side of an update is at most `update_size`; a longer pair stands alone.
+    """
+    random = np.random.default_rng([seed, epoch])
+    shuffled = random.permutation(len(dataset))
+    # By target first: padding then falls on the source side, where no softmax over the vocabulary is paid for it.
+    order = shuffled[np.lexsort((dataset.source.lengths(shuffled), dataset.target.lengths(shuffled)))]
+    updates = cut(dataset.sizes(order), update_size, batch_type)
+    return [order[updates[i]] for i in random.permutation(len(updates))]
+
+
+def cut(sizes: NDArray[np.int64], budget: int, batch_type: BatchType) -> list[slice]:
+    """Cut a list into runs, each as long as the budget allows: its length, or its length x its largest size."""
+    if batch_type == "sentences":
+        return [slice(start, min(start + budget, len(sizes))) for start in range(0, len(sizes), budget)]
+    runs = []
+    start = 0
+    while start < len(sizes):
+        # No run is longer than the budget over its first size, nor than that over its largest.
+        window = np.maximum.accumulate(sizes[start : start + max(budget // int(sizes[start]), 1)])
+        cells = window * np.arange(1, len(window) + 1)
+        taken = max(int(np.searchsorted(cells, budget, side="right")), 1)
+        runs.append(slice(start, start + taken))
+        start += taken
+    return runs
+
+
+def micro_batches(update: Indices, dataset: TokenDataset, batch_size: int, batch_type: BatchType) -> list[Indices]:
+    """Cut an update into the fewest equal parts of which each fits into `batch_size`."""
+    rows = batch_size
+    if batch_type == "tokens":
+        rows = max(batch_size // int(dataset.sizes(update).max()), 1)
+    return np.array_split(update, -(-len(update) // rows))
+
+
+def make_batch(dataset: TokenDataset, indices: Indices) -> Batch:
+    """The padded tensors of some pairs."""
+    source = [dataset.source[i] for i in indices]
+    target = [dataset.target[i] for i in indices]
+    return Batch(
+        src=pad_sequences(source, suffix=EOS),
+        tgt_in=pad_sequences(target, prefix=BOS),
+        tgt_out=pad_sequences(target, suffix=EOS),
+    )
+
+
+def pad_sequences(
+    sequences: Sequence[Sequence[int] | NDArray[np.uint32]], *, prefix: int | None = None, suffix: int | None = None
+) -> Tensor:
+    """A rectangle (B, longest) of ids, each row with its prefix or suffix, padded on the right."""
+    before, after = prefix is not None, suffix is not None
+    rectangle = np.full((len(sequences), max(map(len, sequences)) + before + after), PAD, dtype=np.int64)
+    for row, ids in zip(rectangle, sequences, strict=True):
+        row[before : before + len(ids)] = ids
+        if suffix is not None:
+            row[before + len(ids)] = suffix
+    if prefix is not None:
+        rectangle[:, 0] = prefix
+    return torch.from_numpy(rectangle)

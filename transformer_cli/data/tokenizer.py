@@ -1,0 +1,327 @@
+"""Text to token ids and back: the SentencePiece model, its training and the normalisation it carries.
+
+This is the only module that knows SentencePiece. Everything a model needs to read and write text, the normalisation
+included, is in the bytes of `Tokenizer.proto`.
+"""
+
+import io
+import logging
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import permutations, product
+
+import sentencepiece
+
+from transformer_cli.config.schema import TokenizerConfig
+from transformer_cli.data.corpus import Pair
+from transformer_cli.errors import ConfigError, DataError
+
+logger = logging.getLogger(__name__)
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+
+# Under `clean` each of these is a space: Unicode's space separators, the control characters that move to another place
+# or line, its line and paragraph separators, and U+2581, with which SentencePiece itself writes a space.
+SPACES = (
+    " \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"
+    "\u2581"
+)
+# And these vanish: the other control characters, and the zero-width ones that join nothing. ZWJ and ZWNJ, which shape
+# emoji and words, stay.
+VANISHING = "".join(chr(code) for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in SPACES) + (
+    "\u200b\u2060\ufeff"
+)
+
+# Training settings that nobody needs to choose. The threads are a constant because the ids of a unigram model depend on
+# them. Longer lines are far beyond what a model can learn from, and words of a million letters overflow the training.
+_THREADS = 4
+_LONGEST_LINE = 65_535  # bytes
+_LARGEST_SAMPLE = 1_000_000  # lines; SentencePiece holds them all in memory, some twenty bytes for each of text
+_SILENT = 2  # errors only; they come as exceptions too
+
+_blank = re.compile(f"[{re.escape(SPACES + VANISHING)}]*").fullmatch
+
+
+def is_blank(text: str) -> bool:
+    """Whether the normalisation `clean` leaves nothing of the text."""
+    return _blank(text) is not None
+
+
+class Tokenizer:
+    """A SentencePiece model: text to ids and back."""
+
+    def __init__(self, proto: bytes) -> None:
+        """`proto` holds the bytes of a `.model` file. DataError if they are something else, or if the special pieces
+        do not have our ids."""
+        self._model = model = sentencepiece.SentencePieceProcessor()
+        try:
+            model.load_from_serialized_proto(proto)
+        except RuntimeError as error:
+            raise DataError("the tokenizer is damaged, or no SentencePiece model") from error
+        special = (model.pad_id(), model.unk_id(), model.bos_id(), model.eos_id())
+        if special != (PAD, UNK, BOS, EOS):
+            raise DataError(
+                f"the tokenizer has the ids {special} for padding, unknown, start and end, and they must be "
+                f"{(PAD, UNK, BOS, EOS)}: train it with this program"
+            )
+        self.proto = proto
+        self.vocab_size: int = model.get_piece_size()
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without start and end; none at all if it normalises to nothing. DataError if it holds
+        lone surrogates."""
+        ids: list[int] = self._model.encode(_utf8(text))
+        return ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """What `encode` gives for each text, faster."""
+        ids: list[list[int]] = self._model.encode([_utf8(text) for text in texts], num_threads=1)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of the ids, always one line; padding, start and end leave no trace, an unknown piece is ` ⁇ `."""
+        text: str = self._model.decode(list(ids))
+        # `byte_fallback` and `identity` have pieces for line ends, which a model might emit.
+        return " ".join(text.splitlines())
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The pieces behind the ids, as SentencePiece spells them (`▁` is a space)."""
+        return [self._model.id_to_piece(id_) for id_ in ids]
+
+
+def _utf8(text: str) -> bytes:
+    """The text as SentencePiece takes it. NUL, which its normalisation cannot hold, is removed here."""
+    try:
+        return text.replace("\0", "").encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"the text {text[:60]!r} is not Unicode: U+{ord(text[error.start]):04X} is half a character, as comes of "
+            "text that is not UTF-8; convert it"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Tokenizers:
+    """The tokenizer of each side; one and the same object where they share a vocabulary."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+
+def train_tokenizers(pairs: Callable[[], Iterable[Pair]], config: TokenizerConfig) -> Tokenizers:
+    """One tokenizer for both sides, or one for each, in which case the pairs are read twice."""
+    if config.shared:
+        shared = train_tokenizer((line for pair in pairs() for line in pair), config)
+        return Tokenizers(source=shared, target=shared)
+    return Tokenizers(
+        source=train_tokenizer((pair.source for pair in pairs()), config),
+        target=train_tokenizer((pair.target for pair in pairs()), config),
+    )
+
+
+def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+    """Learn the pieces of a text. The same lines give the same bytes on any machine with the same versions of Python
+    (whose Unicode tables are asked) and SentencePiece.
+
+    A text with too few different words for `vocab_size` gets as many pieces as it allows, with a notice in the log.
+    ConfigError if `vocab_size` has no room for its characters, DataError if there is no text at all.
+    """
+    text = _TrainingText(lines)
+    proto = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(text),
+            model_writer=proto,
+            normalizer=_normalizer(config.normalization),
+            vocab_size=config.vocab_size,
+            hard_vocab_limit=False,
+            model_type=config.model_type,
+            byte_fallback=config.byte_fallback,
+            character_coverage=config.character_coverage,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            pad_piece=SPECIAL_PIECES[PAD],
+            unk_piece=SPECIAL_PIECES[UNK],
+            bos_piece=SPECIAL_PIECES[BOS],
+            eos_piece=SPECIAL_PIECES[EOS],
+            max_sentence_length=_LONGEST_LINE,
+            input_sentence_size=_LARGEST_SAMPLE,
+            shuffle_input_sentence=True,  # a sample of all lines, by a constant seed, instead of the first ones
+            num_threads=_THREADS,
+            minloglevel=_SILENT,
+        )
+    except RuntimeError as error:
+        raise _reason(error, text, config) from error
+    text.report()
+    tokenizer = Tokenizer(proto.getvalue())
+    if tokenizer.vocab_size < config.vocab_size:
+        logger.warning(
+            "tokenizer.vocab_size is %s, but the text has only enough words for %s pieces, so that is its size",
+            f"{config.vocab_size:,}",
+            f"{tokenizer.vocab_size:,}",
+        )
+    return tokenizer
+
+
+class _TrainingText:
+    """The lines as SentencePiece may have them, with what it would otherwise swallow in silence."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = lines
+        self.used = 0
+        self.too_long = 0
+        self.error: BaseException | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for line in self._lines:
+                if is_blank(line):
+                    continue
+                # SentencePiece skips lines with U+2585, which it uses inside.
+                utf8 = _utf8(line.replace("\u2585", " "))
+                if len(utf8) > _LONGEST_LINE:
+                    self.too_long += 1
+                else:
+                    self.used += 1
+                    yield utf8
+        except BaseException as error:
+            # SentencePiece turns it into a RuntimeError that has only its text.
+            self.error = error
+            raise
+
+    def report(self) -> None:
+        if self.too_long:
+            logger.warning(
+                "%s lines of more than %s bytes were not used to train the tokenizer",
+                f"{self.too_long:,}",
+                f"{_LONGEST_LINE:,}",
+            )
+        if self.used > _LARGEST_SAMPLE:
+            logger.info(
+                "the tokenizer was trained on %s lines, a random sample of %s",
+                f"{_LARGEST_SAMPLE:,}",
+                f"{self.used:,}",
+            )
+
+
+def _reason(error: RuntimeError, text: _TrainingText, config: TokenizerConfig) -> BaseException:
+    """Why SentencePiece gave up, in words that help."""
+    if text.error is not None:
+        return text.error
+    text.report()
+    if text.used == 0:
+        return DataError("there is no text to train the tokenizer on: no line of the training files can be used")
+    if too_small := re.search(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", str(error)):
+        minimum = int(too_small[1])
+        return ConfigError(
+            f"tokenizer.vocab_size {config.vocab_size} is too small: the characters of the training text and the "
+            f"special pieces already need {minimum}; raise it to {minimum} or more, or lower "
+            "tokenizer.character_coverage so that rare characters have no piece of their own"
+        )
+    return DataError(f"SentencePiece cannot train on this text: {error}")
+
+
+@cache
+def _normalizer(name: str) -> sentencepiece.SentencePieceNormalizer:
+    sentencepiece.set_min_log_level(_SILENT)
+    if name != "clean":
+        return sentencepiece.SentencePieceNormalizer(rule_name=name)
+    return sentencepiece.SentencePieceNormalizer(norm_map=list(clean_rules().items()))
+
+
+def clean_rules() -> dict[str, str]:
+    """The normalisation `clean` as a table, text -> replacement, of which SentencePiece applies the longest entry that
+    fits and goes on behind it. That runs of spaces become one, and none are left at the ends, is its own doing.
+
+    Canonical composition (NFC) has no end of cases; the table has these: every way to write a composed character,
+    letters with up to two marks in any order, two marks on anything, and Korean syllables.
+    """
+    rules: dict[str, str] = {}
+    for text in _decomposed_texts():
+        # What is composed already has no rule inside it.
+        if not unicodedata.is_normalized("NFC", text) and _apply(rules, text) != _nfc(text):
+            rules[text] = _nfc(text)
+    rules |= dict.fromkeys(SPACES, " ") | dict.fromkeys(VANISHING, "")
+    del rules[" "], rules["\0"]  # a rule must change something, and cannot hold NUL
+    return rules
+
+
+def _apply(rules: dict[str, str], text: str) -> str:
+    """What the rules make of a text, as SentencePiece applies them."""
+    result = ""
+    while text:
+        length = next((length for length in (4, 3, 2, 1) if text[:length] in rules), 0)
+        result += rules[text[:length]] if length else text[0]
+        text = text[length or 1 :]
+    return result
+
+
+def _nfc(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _nfd(text: str) -> str:
+    return unicodedata.normalize("NFD", text)
+
+
+_CHARACTERS = range(0x30000)  # behind them nothing composes or decomposes
+_SYLLABLES = range(0xAC00, 0xD7A4)  # of Korean
+# Hebrew and Arabic vowels compose with nothing, but stand between a letter and the marks that do.
+_VOWEL_SIGNS = {chr(code) for code in (*range(0x5B0, 0x5BD), 0x5C7, *range(0x64B, 0x653), 0x670)}
+
+
+def _decomposed_texts() -> Iterator[str]:
+    """Candidates for rules, shorter before longer ones that could make do with them."""
+    families = defaultdict(list)  # letter -> the characters that decompose into it, or into it and marks
+    for character in map(chr, _CHARACTERS):
+        decomposed = _nfd(character)
+        if decomposed != character and ord(character) not in _SYLLABLES:
+            yield character
+            families[decomposed[0]].append(character)
+    composing = {mark for family in families.values() for character in family for mark in _nfd(character)[1:]}
+    yield from _mark_pairs()
+    for letter, family in families.items():
+        blocks = {_block(mark) for character in family for mark in _nfd(character)[1:]}
+        marks = [mark for mark in sorted(composing | _VOWEL_SIGNS) if _block(mark) in blocks]
+        yield from (beginning + mark for beginning, mark in product([letter, *family], marks))
+        yield from (letter + first + second for first, second in product(marks, repeat=2))
+        for beginning, character in product([letter, *family], family):
+            yield from _spellings(beginning, character)
+    for syllable in map(chr, _SYLLABLES):
+        jamo = _nfd(syllable)  # leading consonant, vowel and sometimes a final consonant
+        yield jamo
+        yield _nfc(jamo[:2]) + jamo[2:]
+
+
+def _mark_pairs() -> Iterator[str]:
+    blocks = defaultdict(list)
+    for character in map(chr, _CHARACTERS):
+        if unicodedata.combining(character):
+            blocks[_block(character)].append(character)
+    for marks in blocks.values():
+        yield from (first + second for first, second in product(marks, repeat=2))
+
+
+def _block(character: str) -> int:
+    """Which 256 code points it belongs to: marks that stand on one letter are of one script, and near each other."""
+    return ord(character) >> 8
+
+
+def _spellings(beginning: str, character: str) -> Iterator[str]:
+    """Every canonically equal way to write the character that starts with `beginning`: more marks, in any order."""
+    missing = Counter(_nfd(character)[1:])
+    missing.subtract(_nfd(beginning)[1:])
+    if min(missing.values(), default=0) < 0:
+        return
+    for marks in permutations(missing.elements()):
+        spelling = beginning + "".join(marks)
+        if _nfd(spelling) == _nfd(character):
+            yield spelling

@@ -1,0 +1,79 @@
+"""Text streams in and out: what `translate` reads and the lines it writes."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Literal
+
+from transformer_cli.data.corpus import Errors, lines_of, read_lines
+from transformer_cli.decoding.translator import Translation
+from transformer_cli.errors import DataError
+
+OutputFormat = Literal["text", "jsonl"]
+
+
+def input_lines(source: Path | None, errors: Errors) -> Iterator[str]:
+    """The lines of a file, or of standard input for None."""
+    if source is None:
+        return lines_of(sys.stdin.buffer, "standard input", errors)
+    return read_lines(source, errors)
+
+
+@contextmanager
+def output_stream(target: Path | None) -> Iterator[IO[str]]:
+    """A UTF-8 stream with \\n line ends whatever the locale: a file, or standard output for None.
+
+    A file is whole or not there at all only as far as its lines: those written before an error stay.
+    """
+    if target is None:
+        assert hasattr(sys.stdout, "reconfigure")
+        sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    try:
+        stream = target.open("w", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise DataError(f"cannot write {target}: {error.strerror}") from error
+    with stream:
+        yield stream
+
+
+def text_lines(index: int, translations: Iterable[Translation], numbered: bool, scores: bool) -> Iterator[str]:
+    """Lines of plain text for one input line.
+
+    One translation alone, or `text ||| score ||| log-probability ||| n`, or with several a line `index ||| text |||
+    score` each (and `||| log-probability ||| n`). The index counts input lines from 0.
+    """
+    for t in translations:
+        fields = [str(index)] if numbered else []
+        fields.append(t.text)
+        if numbered or scores:
+            fields.append(f"{t.score:.4f}")
+        if scores:
+            fields += [f"{t.log_prob:.4f}", str(t.n)]
+        yield " ||| ".join(fields)
+
+
+def json_lines(index: int, translations: Iterable[Translation]) -> Iterator[str]:
+    """One JSON object a translation, with the keys index, text, score, log_prob, n and truncated."""
+    for t in translations:
+        yield json.dumps(
+            {
+                "index": index,
+                "text": t.text,
+                "score": t.score,
+                "log_prob": t.log_prob,
+                "n": t.n,
+                "truncated": t.truncated,
+            },
+            ensure_ascii=False,
+        )
+
+
+def write_lines(target: Path, lines: Iterable[str]) -> None:
+    """Write a whole file of lines."""
+    with output_stream(target) as stream:
+        stream.writelines(line + "\n" for line in lines)

@@ -1,0 +1,62 @@
+"""What `auto` means: device, precision, threads, form of attention, and how much a decoding batch may hold."""
+
+from typing import Literal
+
+import torch
+
+from transformer_cli.errors import ConfigError
+
+Precision = Literal["fp32", "bf16", "fp16"]
+DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a configured name; `auto` takes cuda, then mps, then cpu. ConfigError when it is not there."""
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(kind for kind, there in available.items() if there)
+    if not available[name]:
+        there = ", ".join(kind for kind, there in available.items() if there)
+        raise ConfigError(f"device {name} is not available here; there is: {there}. Use --set device=auto or --device")
+    return torch.device(name)
+
+
+def training_precision(name: str, device: torch.device) -> Precision:
+    """The number format to train in: `auto` is bf16 on a GPU that multiplies it natively, else fp32."""
+    if name != "auto":
+        return _checked(name, device)
+    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+
+
+def decoding_precision(name: str, device: torch.device) -> Precision:
+    """The number format to translate in: `auto` is fp32 on CPU and bf16 on a GPU that multiplies it natively."""
+    return training_precision(name, device)
+
+
+def _checked(name: str, device: torch.device) -> Precision:
+    for precision in DTYPES:
+        if precision == name:
+            return precision
+    raise ConfigError(f"precision must be auto, {', '.join(DTYPES)}, not '{name}'")
+
+
+def attention_form(device: torch.device, precision: Precision) -> Literal["written_out", "fused"]:
+    """The faster of the two equal forms of attention."""
+    return "fused"
+
+
+def autocast(device: torch.device, precision: Precision) -> torch.autocast:
+    """The context in which a model computes in a precision; its weights stay fp32."""
+    return torch.autocast(device.type, DTYPES[precision], enabled=precision != "fp32")
+
+
+def set_threads(threads: int | None) -> int:
+    """Compute with this many threads, or with PyTorch's default; returns how many."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return torch.get_num_threads()
+
+
+def decoding_cells(device: torch.device) -> int:
+    """The most cells (rows of all beams x longest source) of a decoding batch."""
+    return 16_384 if device.type == "cpu" else 131_072

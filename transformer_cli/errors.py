@@ -1,0 +1,31 @@
+"""The exceptions that a user can cause, each with its exit code.
+
+A message says what is wrong, where (file, line, key) and what to do next; it is printed as it stands, without a
+traceback. Our own invariants are `assert`s instead.
+"""
+
+
+class UserError(Exception):
+    """Something the user can put right. Exit code 1: the run failed."""
+
+    exit_code = 1
+
+
+class ConfigError(UserError):
+    """The command or the configuration is wrong. Exit code 2."""
+
+    exit_code = 2
+
+
+class DataError(UserError):
+    """A text file cannot be used as it is."""
+
+
+class CheckpointError(UserError):
+    """A model file or checkpoint is missing, damaged, foreign or too new."""
+
+
+class NothingToDo(UserError):
+    """A finished run was asked to go on. Exit code 3."""
+
+    exit_code = 3

@@ -1,0 +1,56 @@
+"""What `evaluate` scores: sets of lines with one or more references for each line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from transformer_cli.config.load import load_config
+from transformer_cli.data.corpus import Errors, read_lines, read_pairs
+from transformer_cli.errors import ConfigError, DataError
+
+_SCRIPT_NEEDS_ITS_TOKENIZER = ("zh", "ja", "ko")
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """Lines, which are sources to translate or translations to score, and their references, one list a reference."""
+
+    name: str
+    lines: list[str]
+    references: list[list[str]]
+
+
+def sets_of_run(run: Path, limit: int | None) -> list[EvaluationSet]:
+    """The test sets named in a run's configuration, or its validation set, `valid`, where there are none.
+
+    `run` is the run directory or a file in it.
+    """
+    folders = [run] if run.is_dir() else [run.parent, run.parent.parent]
+    found = [folder / "config.yaml" for folder in folders if (folder / "config.yaml").is_file()]
+    if not found:
+        raise ConfigError(f"{run} is not in a run directory, which would name test sets: give --source and --reference")
+    data = load_config(found[0]).data
+    sets = []
+    for name, corpora in (data.test or {"valid": data.valid}).items():
+        pairs = list(islice(read_pairs(corpora), limit))
+        sets.append(EvaluationSet(name, [p.source for p in pairs], [[p.target for p in pairs]]))
+    return sets
+
+
+def set_from_files(lines: Path, references: Sequence[Path], limit: int | None, errors: Errors) -> EvaluationSet:
+    """A set named after its first reference. DataError when the files do not have equally many lines."""
+    first = list(islice(read_lines(lines, errors), limit))
+    others = [list(islice(read_lines(path, errors), limit)) for path in references]
+    for path, reference in zip(references, others, strict=True):
+        if len(reference) != len(first):
+            raise DataError(
+                f"{lines} has {len(first):,} lines and {path} has {len(reference):,}: they must be parallel"
+            )
+    return EvaluationSet(references[0].name, first, others)
+
+
+def language_of(reference: Path) -> str:
+    """The language in a file's suffix where the metrics must know it (zh, ja, ko), else `und`."""
+    suffix = reference.suffix.removeprefix(".").lower()
+    return suffix if suffix.split("-")[0] in _SCRIPT_NEEDS_ITS_TOKENIZER else "und"

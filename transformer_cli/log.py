@@ -1,0 +1,124 @@
+"""What a person sees on stderr while the program works, and the files in which a run keeps it.
+
+Results go to stdout and are printed by the commands; everything else passes here.
+"""
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from tqdm import tqdm
+
+LOGGER = logging.getLogger("transformer_cli")
+
+
+class _Stderr(logging.Handler):
+    """Plain messages on stderr, above a progress bar if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        prefix = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        tqdm.write(prefix + record.getMessage(), file=sys.stderr)
+
+
+def to_stderr() -> None:
+    """Show messages from now on. Called once, by the command line."""
+    if not any(isinstance(handler, _Stderr) for handler in LOGGER.handlers):
+        LOGGER.addHandler(_Stderr())
+    LOGGER.setLevel(logging.INFO)
+
+
+class RunLog(logging.Handler):
+    """Also keeps messages in a file, with the time. Those that come before the file is opened are kept until then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+        self.waiting: list[str] = []
+        self.file: IO[str] | None = None
+
+    def open(self, path: Path) -> None:
+        """Write to the end of this file from now on."""
+        self.file = path.open("a", encoding="utf-8")
+        self.file.writelines(self.waiting)
+        self.file.flush()
+        self.waiting.clear()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one message."""
+        line = self.format(record) + "\n"
+        if self.file is None:
+            self.waiting.append(line)
+        else:
+            self.file.write(line)
+            self.file.flush()
+
+    def __enter__(self) -> "RunLog":
+        LOGGER.addHandler(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        LOGGER.removeHandler(self)
+        if self.file is not None:
+            if error is not None:
+                self.file.write(f"{type(error).__name__}: {error}\n")
+            self.file.close()
+
+
+class Metrics:
+    """`metrics.jsonl`: one JSON object a line, flushed as it is written."""
+
+    def __init__(self, path: Path, keep_lines: int) -> None:
+        """Go on after the first `keep_lines` lines; what a broken-off run wrote after them is cut."""
+        self.path = path
+        old = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        kept = old[:keep_lines]
+        if kept != old:
+            path.write_bytes(b"".join(kept))
+        self.lines = len(kept)
+
+    def write(self, event: str, values: Mapping[str, Any]) -> None:
+        """Append one event."""
+        with self.path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(json.dumps({"event": event, **values}, ensure_ascii=False) + "\n")
+        self.lines += 1
+
+
+class Progress:
+    """A bar at a terminal; elsewhere nothing moves, and the log lines tell the same."""
+
+    def __init__(self, total: int | None, initial: int = 0, unit: str = "step", shown: bool = True) -> None:
+        self.total = (total or 0) - initial
+        self.done = 0
+        self.began = time.monotonic()
+        self.bar = tqdm(
+            total=total,
+            initial=initial,
+            unit=unit,
+            file=sys.stderr,
+            disable=not (shown and sys.stderr.isatty()),
+            dynamic_ncols=True,
+        )
+
+    def advance(self, by: int = 1) -> None:
+        """Move on."""
+        self.done += by
+        self.bar.update(by)
+
+    def log(self, where: str, note: str) -> None:
+        """A few words on how it goes: at the end of the bar, or else a line of their own with the time left."""
+        if not self.bar.disable:
+            self.bar.set_postfix_str(note, refresh=False)
+            return
+        left = (time.monotonic() - self.began) / max(self.done, 1) * (self.total - self.done)
+        LOGGER.info("%s  %s  %s left", where, note, tqdm.format_interval(left))
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self.bar.close()

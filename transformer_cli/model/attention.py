@@ -1,0 +1,79 @@
+"""Multi-head scaled dot-product attention ("Attention Is All You Need", sections 3.2.1 and 3.2.2), in two equal forms.
+
+    Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V            MultiHead = Concat(head_1 … head_H) W^O
+
+`written_out` spells the formula and is the form whose weights can be looked at; `fused` is PyTorch's kernel.
+
+    B batch   T queries   S keys   D d_model   H heads   K = D // H
+"""
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_cli.model.blocks import Linear
+
+AttentionForm = Literal["written_out", "fused"]
+
+
+def attention_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    """softmax(q k^T / sqrt(K)) over the keys that the mask allows; a query with none gets zeros, never NaN.
+
+    q (B, H, T, K), k (B, H, S, K), mask bool broadcastable to (B, H, T, S) -> (B, H, T, S).
+    """
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, S)
+    # The lowest finite number and not -inf: a row without any key stays free of NaN, forward and backward.
+    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    return scores.softmax(-1).masked_fill(~mask, 0.0)
+
+
+class MultiHeadAttention(nn.Module):
+    """Project to H heads of queries, keys and values, attend, concatenate, project back.
+
+    The projections are separate from the attention, so that a decoder can keep the keys and values of earlier steps.
+    """
+
+    def __init__(self, d_model: int, num_heads: int, dropout: float, form: AttentionForm) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.form = form
+        self.query = Linear(d_model, d_model)
+        self.key = Linear(d_model, d_model)
+        self.value = Linear(d_model, d_model)
+        self.output = Linear(d_model, d_model)
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+        """x (B, T, D) asks, memory (B, S, D) answers; mask (B or 1, T or 1, S), True = may attend -> (B, T, D)."""
+        return self.attend(self.queries(x), self.keys(memory), self.values(memory), mask)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, H, T, K)."""
+        return self._split_heads(self.query(x))
+
+    def keys(self, memory: Tensor) -> Tensor:
+        """(B, S, D) -> (B, H, S, K)."""
+        return self._split_heads(self.key(memory))
+
+    def values(self, memory: Tensor) -> Tensor:
+        """(B, S, D) -> (B, H, S, K)."""
+        return self._split_heads(self.value(memory))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """q (B, H, T, K), k and v (B, H, S, K), mask (B or 1, T or 1, S) or None for all -> (B, T, D)."""
+        if mask is not None:
+            mask = mask.unsqueeze(1)  # (B, 1, T, S): the same for every head
+        dropout = self.dropout if self.training else 0.0
+        if self.form == "fused":
+            heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        else:
+            if mask is None:
+                mask = torch.ones(1, 1, 1, k.shape[2], dtype=torch.bool, device=k.device)
+            heads = F.dropout(attention_weights(q, k, mask), dropout) @ v  # (B, H, T, K)
+        return self.output(heads.transpose(1, 2).flatten(2))  # (B, T, D)
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)  # (B, T, D) -> (B, H, T, K)

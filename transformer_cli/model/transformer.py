@@ -1,0 +1,374 @@
+"""The Transformer ("Attention Is All You Need", Vaswani et al. 2017), in the order of the paper.
+
+    B batch   S source length   T target length   D d_model   H heads   K = D // H   F ffn_dim   V vocabulary
+    W beam    N = B * W rows
+
+`forward` gives hidden states, `project` their logits: the loss decides itself how many logits exist at a time. For
+translation, `start`, `step` and `reorder` keep the keys and values of the words so far. The module knows nothing of
+training, devices or distribution.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_cli.config.schema import ModelConfig
+from transformer_cli.model.attention import AttentionForm, MultiHeadAttention, attention_weights
+from transformer_cli.model.blocks import Dropout, Embedding, Identity, LayerNorm, Linear
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+
+
+def sinusoids(length: int, d_model: int) -> Tensor:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same (section 3.5) -> (length, D), fp32.
+
+    Computed in fp64: in fp32 the angles of late positions are off in the third digit.
+    """
+    position = torch.arange(length, dtype=torch.float64).unsqueeze(1)  # (length, 1)
+    frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)  # (D / 2)
+    angle = position * frequency  # (length, D / 2)
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()  # (length, D)
+
+
+class SinusoidalPositions(nn.Module):
+    """The fixed code of section 3.5, at any length: the table grows when a longer sequence comes."""
+
+    table: Tensor
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.register_buffer("table", sinusoids(256, d_model), persistent=False)
+
+    def forward(self, start: int, length: int) -> Tensor:
+        """Codes of the positions start … start + length - 1: (length, D)."""
+        end = start + length
+        if end > len(self.table):
+            self.table = sinusoids(max(end, 2 * len(self.table)), self.table.shape[1]).to(self.table)
+        return self.table[start:end]
+
+
+class LearnedPositions(nn.Module):
+    """A learned vector for each position below `max_positions`."""
+
+    def __init__(self, max_positions: int, d_model: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(max_positions, d_model))
+
+    def forward(self, start: int, length: int) -> Tensor:
+        """Vectors of the positions start … start + length - 1: (length, D). ValueError beyond `max_positions`."""
+        end = start + length
+        if end > len(self.table):
+            raise ValueError(f"a sequence of {end} pieces is longer than model.max_positions {len(self.table)}")
+        return self.table[start:end]
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = activation(x W1 + b1) W2 + b2 (section 3.3)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.inner = Linear(config.d_model, config.ffn_dim)
+        self.outer = Linear(config.ffn_dim, config.d_model)
+        self.activation = ACTIVATIONS[config.activation]
+        self.dropout = Dropout(config.activation_dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        return self.outer(self.dropout(self.activation(self.inner(x))))
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, each with residual, dropout and LayerNorm (Figure 1, left).
+
+    post: LayerNorm(x + Dropout(Sublayer(x)))          pre: x + Dropout(Sublayer(LayerNorm(x)))
+    """
+
+    def __init__(self, config: ModelConfig, form: AttentionForm) -> None:
+        super().__init__()
+        self.pre_norm = config.norm == "pre"
+        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads, config.attention_dropout, form)
+        self.self_attention_norm = LayerNorm(config.d_model)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = LayerNorm(config.d_model)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
+        """x (B, S, D), src_mask (B, 1, S) -> (B, S, D)."""
+        if self.pre_norm:
+            h = self.self_attention_norm(x)
+            x = x + self.dropout(self.self_attention(h, h, src_mask))
+            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        x = self.self_attention_norm(x + self.dropout(self.self_attention(x, x, src_mask)))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+
+
+class Encoder(nn.Module):
+    """A stack of encoder layers; pre-norm ends with one LayerNorm, post-norm needs none."""
+
+    def __init__(self, config: ModelConfig, form: AttentionForm) -> None:
+        super().__init__()
+        layers = nn.ModuleList(EncoderLayer(config, form) for _ in range(config.encoder_layers))
+        self.layers = cast(Sequence[EncoderLayer], layers)
+        self.norm = LayerNorm(config.d_model) if config.norm == "pre" else Identity()
+
+    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
+        """x (B, S, D), src_mask (B, 1, S) -> memory (B, S, D)."""
+        for layer in self.layers:
+            x = layer(x, src_mask)
+        return self.norm(x)
+
+
+class LayerCache(NamedTuple):
+    """What one decoder layer keeps while it translates."""
+
+    self_keys: Tensor  # (N, H, T, K)
+    self_values: Tensor  # (N, H, T, K)
+    memory_keys: Tensor  # (B, H, S, K): once a sentence, however many beams ask
+    memory_values: Tensor  # (B, H, S, K)
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention over the memory, feed-forward (Figure 1, right)."""
+
+    def __init__(self, config: ModelConfig, form: AttentionForm) -> None:
+        super().__init__()
+        self.pre_norm = config.norm == "pre"
+        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads, config.attention_dropout, form)
+        self.self_attention_norm = LayerNorm(config.d_model)
+        self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads, config.attention_dropout, form)
+        self.cross_attention_norm = LayerNorm(config.d_model)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = LayerNorm(config.d_model)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, tgt_mask: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
+        """x (B, T, D), tgt_mask (B or 1, T, T), memory (B, S, D), src_mask (B, 1, S) -> (B, T, D)."""
+        if self.pre_norm:
+            h = self.self_attention_norm(x)
+            x = x + self.dropout(self.self_attention(h, h, tgt_mask))
+            x = x + self.dropout(self.cross_attention(self.cross_attention_norm(x), memory, src_mask))
+            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        x = self.self_attention_norm(x + self.dropout(self.self_attention(x, x, tgt_mask)))
+        x = self.cross_attention_norm(x + self.dropout(self.cross_attention(x, memory, src_mask)))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+
+    def start(self, memory: Tensor) -> LayerCache:
+        """No word yet: memory (B, S, D) -> a cache of B rows."""
+        keys, values = self.cross_attention.keys(memory), self.cross_attention.values(memory)  # (B, H, S, K)
+        return LayerCache(keys[:, :, :0], values[:, :, :0], keys, values)
+
+    def step(self, x: Tensor, cache: LayerCache, src_mask: Tensor) -> tuple[Tensor, LayerCache]:
+        """`forward` for the one newest position of each row: x (N, 1, D), src_mask (B, 1, S) -> (N, 1, D)."""
+        h = self.self_attention_norm(x) if self.pre_norm else x
+        attention = self.self_attention
+        keys = torch.cat([cache.self_keys, attention.keys(h)], dim=2)  # (N, H, T, K)
+        values = torch.cat([cache.self_values, attention.values(h)], dim=2)
+        attended = attention.attend(attention.queries(h), keys, values, None)  # (N, 1, D)
+        cache = cache._replace(self_keys=keys, self_values=values)
+        if self.pre_norm:
+            x = x + attended
+            x = x + self._attend_memory(self.cross_attention_norm(x), cache, src_mask)
+            return x + self.feed_forward(self.feed_forward_norm(x)), cache
+        x = self.self_attention_norm(x + attended)
+        x = self.cross_attention_norm(x + self._attend_memory(x, cache, src_mask))
+        return self.feed_forward_norm(x + self.feed_forward(x)), cache
+
+    def _attend_memory(self, x: Tensor, cache: LayerCache, src_mask: Tensor) -> Tensor:
+        """The beams of a sentence are the queries of one attention over its memory: (N, 1, D) -> (N, 1, D)."""
+        attention = self.cross_attention
+        beams = x.view(len(src_mask), -1, x.shape[-1])  # (B, W, D)
+        attended = attention.attend(attention.queries(beams), cache.memory_keys, cache.memory_values, src_mask)
+        return attended.view_as(x)
+
+
+class Decoder(nn.Module):
+    """A stack of decoder layers; pre-norm ends with one LayerNorm, post-norm needs none."""
+
+    def __init__(self, config: ModelConfig, form: AttentionForm) -> None:
+        super().__init__()
+        layers = nn.ModuleList(DecoderLayer(config, form) for _ in range(config.decoder_layers))
+        self.layers = cast(Sequence[DecoderLayer], layers)
+        self.norm = LayerNorm(config.d_model) if config.norm == "pre" else Identity()
+
+    def forward(self, x: Tensor, tgt_mask: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
+        """x (B, T, D), memory (B, S, D) -> (B, T, D)."""
+        for layer in self.layers:
+            x = layer(x, tgt_mask, memory, src_mask)
+        return self.norm(x)
+
+
+@dataclass(frozen=True)
+class DecoderState:
+    """All that the next step needs: the caches of B sentences with W rows each, and how many words each row has."""
+
+    layers: tuple[LayerCache, ...]
+    src_mask: Tensor  # (B, 1, S)
+    position: int
+
+
+class AttentionMaps(NamedTuple):
+    """Attention weights of every layer and head; rows sum to 1."""
+
+    encoder: Tensor  # (encoder layers, B, H, S, S)
+    decoder: Tensor  # (decoder layers, B, H, T, T)
+    cross: Tensor  # (decoder layers, B, H, T, S)
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder over source and target pieces, with the output projection (Figure 1).
+
+    `tie_embeddings: all` makes the three vocabulary matrices one parameter (section 3.4), `target` the target embedding
+    and the output, `none` keeps three. The form of attention is the caller's choice and not part of the weights.
+    `initialise=False` leaves the weights unset, for a model that is about to be loaded.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        source_vocab: int,
+        target_vocab: int,
+        pad: int,
+        form: AttentionForm = "fused",
+        initialise: bool = True,
+    ) -> None:
+        super().__init__()
+        if config.tie_embeddings == "all" and source_vocab != target_vocab:
+            raise ValueError(f"tied embeddings need one vocabulary, not {source_vocab} and {target_vocab} pieces")
+        self.config = config
+        self.pad = pad
+        self.source_embedding = Embedding(source_vocab, config.d_model, padding_idx=pad)
+        if config.tie_embeddings == "all":
+            self.target_embedding = self.source_embedding
+        else:
+            self.target_embedding = Embedding(target_vocab, config.d_model, padding_idx=pad)
+        self.output = Linear(config.d_model, target_vocab, bias=False)
+        if config.tie_embeddings != "none":
+            self.output.weight = self.target_embedding.weight
+        self.source_positions = self._positions()
+        self.target_positions = self._positions()
+        dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
+        self.embedding_dropout = Dropout(dropout)
+        self.encoder = Encoder(config, form)
+        self.decoder = Decoder(config, form)
+        if initialise:
+            self.initialise()
+
+    def _positions(self) -> SinusoidalPositions | LearnedPositions:
+        if self.config.positions == "learned":
+            return LearnedPositions(self.config.max_positions, self.config.d_model)
+        return SinusoidalPositions(self.config.d_model)
+
+    @torch.no_grad()
+    def initialise(self) -> None:
+        """Xavier for the projections, zero for their biases, and d_model^-0.5 as the deviation of the embeddings.
+
+        An embedding is multiplied by sqrt(d_model) where it enters, so it enters with deviation 1; Xavier there would
+        make it vanish beside the positions. The pad row starts at zero.
+        """
+        for module in self.modules():
+            if isinstance(module, Linear) and module is not self.output:
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+        std = self.config.d_model**-0.5
+        for name, parameter in self.named_parameters():
+            if not name.startswith(("encoder.", "decoder.")):
+                nn.init.normal_(parameter, std=std)
+        self.source_embedding.weight[self.pad] = 0.0
+        self.target_embedding.weight[self.pad] = 0.0
+
+    def forward(self, src: Tensor, src_mask: Tensor, tgt: Tensor, tgt_mask: Tensor) -> Tensor:
+        """Hidden states of the decoder, for all target positions at once (teacher forcing).
+
+        src (B, S) and tgt (B, T) ids, src_mask (B, 1, S), tgt_mask (B or 1, T, T) -> (B, T, D).
+        """
+        return self.decode(tgt, tgt_mask, self.encode(src, src_mask), src_mask)
+
+    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
+        """src (B, S), src_mask (B, 1, S) -> memory (B, S, D)."""
+        x = self._embed(src, self.source_embedding, self.source_positions, 0)
+        memory: Tensor = self.encoder(x, src_mask)
+        return memory
+
+    def decode(self, tgt: Tensor, tgt_mask: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
+        """tgt (B, T), tgt_mask (B or 1, T, T), memory (B, S, D), src_mask (B, 1, S) -> hidden (B, T, D)."""
+        x = self._embed(tgt, self.target_embedding, self.target_positions, 0)
+        hidden: Tensor = self.decoder(x, tgt_mask, memory, src_mask)
+        return hidden
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """hidden (…, D) -> logits (…, V)."""
+        return self.output(hidden)
+
+    def _embed(
+        self, ids: Tensor, embedding: Embedding, positions: SinusoidalPositions | LearnedPositions, start: int
+    ) -> Tensor:
+        """(B, T) -> (B, T, D). The word is scaled by sqrt(d_model) (section 3.4), the position is not."""
+        x = embedding(ids) * math.sqrt(self.config.d_model) + positions(start, ids.shape[1])
+        return self.embedding_dropout(x)
+
+    # Translation, a word at a time: the protocol of decoding.search.
+
+    def start(self, src: Tensor, src_mask: Tensor) -> DecoderState:
+        """Encode once: src (B, S), src_mask (B, 1, S) -> the state of B sentences with one row each and no word yet."""
+        memory = self.encode(src, src_mask)
+        return DecoderState(tuple(layer.start(memory) for layer in self.decoder.layers), src_mask, 0)
+
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """The newest word of each row, (B, W) -> logits of the next, (B, W, V), and the longer state."""
+        rows = tokens.reshape(-1, 1)  # (N, 1)
+        x = self._embed(rows, self.target_embedding, self.target_positions, state.position)
+        caches = []
+        for layer, cache in zip(self.decoder.layers, state.layers, strict=True):
+            x, cache = layer.step(x, cache, state.src_mask)
+            caches.append(cache)
+        logits = self.project(self.decoder.norm(x)).view(*tokens.shape, -1)  # (B, W, V)
+        return logits, DecoderState(tuple(caches), state.src_mask, state.position + 1)
+
+    def reorder(self, state: DecoderState, rows: Tensor) -> DecoderState:
+        """Go on with these rows only: (B', W') numbers of present rows, one line a sentence that stays.
+
+        A row may be named several times (its beam splits) or not at all (it dies). All rows of a line must belong to
+        the same sentence, and the sentences must keep their order.
+        """
+        width = len(state.layers[0].self_keys) // len(state.src_mask)
+        sentences = rows[:, 0].div(width, rounding_mode="floor")  # (B')
+        whole = len(sentences) == len(state.src_mask)  # sentences keep their order: all there means none moved
+        flat = rows.flatten()  # (N')
+
+        def follow(cache: LayerCache) -> LayerCache:
+            return LayerCache(
+                cache.self_keys.index_select(0, flat),
+                cache.self_values.index_select(0, flat),
+                cache.memory_keys if whole else cache.memory_keys.index_select(0, sentences),
+                cache.memory_values if whole else cache.memory_values.index_select(0, sentences),
+            )
+
+        src_mask = state.src_mask if whole else state.src_mask.index_select(0, sentences)
+        return DecoderState(tuple(follow(cache) for cache in state.layers), src_mask, state.position)
+
+    @torch.no_grad()
+    def attention_maps(self, src: Tensor, src_mask: Tensor, tgt: Tensor, tgt_mask: Tensor) -> AttentionMaps:
+        """The weights behind `forward` on the same arguments, in the written-out form and without dropout."""
+        weights: dict[nn.Module, Tensor] = {}
+
+        def keep(module: nn.Module, arguments: tuple[Tensor, Tensor, Tensor]) -> None:
+            assert isinstance(module, MultiHeadAttention)
+            x, memory, mask = arguments
+            weights[module] = attention_weights(module.queries(x), module.keys(memory), mask.unsqueeze(1))
+
+        hooks = [m.register_forward_pre_hook(keep) for m in self.modules() if isinstance(m, MultiHeadAttention)]
+        try:
+            self(src, src_mask, tgt, tgt_mask)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return AttentionMaps(
+            torch.stack([weights[layer.self_attention] for layer in self.encoder.layers]),
+            torch.stack([weights[layer.self_attention] for layer in self.decoder.layers]),
+            torch.stack([weights[layer.cross_attention] for layer in self.decoder.layers]),
+        )

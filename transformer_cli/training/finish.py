@@ -1,0 +1,99 @@
+"""The end of a run: the best checkpoint or the average of the last, and its scores on the test sets."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from transformer_cli import checkpoint
+from transformer_cli.config.schema import Config
+from transformer_cli.data.corpus import Pair
+from transformer_cli.decoding.lines import write_lines
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.evaluation.scores import Score, result_line, scores_json
+from transformer_cli.log import LOGGER, Metrics
+from transformer_cli.training.run_dir import RunDir
+from transformer_cli.training.state import TrainingState
+from transformer_cli.training.validate import Validator, score_texts
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A source line, its reference, and what the model made of it."""
+
+    source: str
+    reference: str
+    hypothesis: str
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What training ends with: the scores of each set, in the order of the configuration, and a few translations.
+
+    `kind` is `test`, or `valid` when there is no test set.
+    """
+
+    kind: str
+    scores: dict[str, list[Score]]
+    samples: list[Sample]
+
+
+def choose_model(
+    run: RunDir, config: Config, state: TrainingState, validator: Validator, translator: Translator, metrics: Metrics
+) -> None:
+    """Make `model.safetensors` the better, on the validation set, of the best checkpoint and the average of the last.
+
+    The translator is left with the weights chosen.
+    """
+    settings = config.training
+    last = checkpoint.list_checkpoints(run.path)[-settings.average_last :]
+    if settings.average_last > 1 and len(last) > 1:
+        weights = checkpoint.average_weights([path for _, path in last])
+        translator.model.load_state_dict(weights, strict=False)  # tied names are in a file once
+        found = validator.validate(translator)
+        score = found.by(settings.best_metric)
+        steps = [step for step, _ in last]
+        metrics.write("valid", {"step": state.step, "epoch": state.epoch + 1, "averaged": steps, **found.event()})
+        better = state.best_score is None or score > state.best_score
+        LOGGER.info(
+            "average of steps %s  %s  (%s)",
+            ", ".join(map(str, steps)),
+            found.in_words(),
+            "used" if better else f"step {state.best_step} is better",
+        )
+        if better:
+            origin = {"kind": "average", "steps": steps, settings.best_metric: score}
+            checkpoint.write(run.model, translator.as_file(origin))
+            return
+    translator.model.load_state_dict(dict(checkpoint.read(run.model).weights), strict=False)
+
+
+def test_model(
+    run: RunDir,
+    validator: Validator,
+    tests: Mapping[str, list[Pair]],
+    translator: Translator,
+    metrics: Metrics,
+    step: int,
+) -> TrainingResult:
+    """Translate and score the test sets, or the validation set where there is none, as `evaluate` would."""
+    kind = "test" if tests else "valid"
+    scores: dict[str, list[Score]] = {}
+    samples: list[Sample] = []
+    run.test.mkdir(exist_ok=True)
+    for name, pairs in (tests or {"valid": validator.pairs}).items():
+        hypotheses = translator.best_texts([pair.source for pair in pairs])
+        scores[name] = score_texts(hypotheses, [pair.target for pair in pairs], translator.config)
+        samples = samples or _three_samples(pairs, hypotheses)
+        write_lines(run.test / f"{name}.hyp", hypotheses)
+        event = {"step": step, "name": name, "scores": scores_json(scores[name])}
+        metrics.write("test", event | {"decoding": translator.config.decoding.model_dump()})
+        LOGGER.info("%s", result_line(name, scores[name]))
+    content = {name: scores_json(found) for name, found in scores.items()}
+    (run.test / "scores.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return TrainingResult(kind, scores, samples)
+
+
+def _three_samples(pairs: list[Pair], hypotheses: list[str]) -> list[Sample]:
+    """From the beginning, the middle and the end, so that they differ."""
+    chosen = sorted({0, len(pairs) // 2, len(pairs) - 1})
+    return [Sample(pairs[i].source, pairs[i].target, hypotheses[i]) for i in chosen]

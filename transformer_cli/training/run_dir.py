@@ -1,0 +1,207 @@
+"""The folder of a run: what lies where, what starting, resuming and overwriting do to it.
+
+config.yaml  as resolved, absolute paths        run.json  versions, device, command, data, threads
+model.safetensors  the model to use             train.log  metrics.jsonl
+checkpoints/step-00000250.safetensors           samples/step-00000250.tsv           test/NAME.hyp  test/scores.json
+"""
+
+import hashlib
+import json
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from transformer_cli import __version__
+from transformer_cli.checkpoint import CHECKPOINTS, MODEL_NAME, list_checkpoints, remove_unfinished
+from transformer_cli.config.load import dump_config, load_config
+from transformer_cli.config.schema import Config
+from transformer_cli.errors import ConfigError
+from transformer_cli.log import LOGGER
+
+_OURS = ("config.yaml", "run.json", MODEL_NAME, "train.log", "metrics.jsonl", CHECKPOINTS, "samples", "test")
+
+# What may change when a run is resumed; everything else would make it another run.
+_FREE_TRAINING = {
+    "max_steps", "max_epochs", "max_hours", "patience", "log_steps", "valid_steps", "save_steps", "keep_last",
+    "keep_best", "average_last",
+}  # fmt: skip
+_FREE_SECTIONS = {"device", "decoding", "evaluation", "name"}
+
+
+class RunDir:
+    """Paths and records of a run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.record = path / "run.json"
+        self.model = path / MODEL_NAME
+        self.log = path / "train.log"
+        self.metrics = path / "metrics.jsonl"
+        self.samples = path / "samples"
+        self.test = path / "test"
+
+    def holds_run(self) -> bool:
+        """Whether a run was started here."""
+        return any((self.path / name).exists() for name in _OURS)
+
+    def refuse_if_taken(self) -> None:
+        """ConfigError when the folder holds a run, or is a file."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"{self.path} is a file: choose another folder with --run-dir")
+        if self.holds_run():
+            raise ConfigError(
+                f"{self.path} already holds a run: continue it with --resume, replace it with --overwrite, or choose "
+                "another folder with --run-dir"
+            )
+
+    def create(self, config: Config, record: dict[str, Any]) -> None:
+        """Start afresh: what an earlier run left here is removed, other files are not touched."""
+        for name in _OURS:
+            old = self.path / name
+            if old.is_dir():
+                shutil.rmtree(old)
+            else:
+                old.unlink(missing_ok=True)
+        self.samples.mkdir(parents=True, exist_ok=True)
+        self.config.write_text(dump_config(config), encoding="utf-8")
+        self.write_record(record)
+
+    def read_record(self) -> dict[str, Any]:
+        """What `run.json` says; nothing if it is gone."""
+        try:
+            content: dict[str, Any] = json.loads(self.record.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return content
+
+    def write_record(self, record: dict[str, Any]) -> None:
+        """Replace `run.json`."""
+        temporary = self.record.with_name(".run.json.tmp")
+        temporary.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.replace(self.record)
+
+    def samples_path(self, step: int) -> Path:
+        """Where the translations of a validation are kept."""
+        return self.samples / f"step-{step:08d}.tsv"
+
+    def go_on(self, config: Config, record: dict[str, Any], step: int) -> None:
+        """Resume after a step; the samples that a broken-off run wrote later are removed."""
+        remove_unfinished(self.path)
+        self.config.write_text(dump_config(config), encoding="utf-8")
+        self.write_record(record)
+        for path in self.samples.glob("step-*.tsv"):
+            if path.name > self.samples_path(step).name:
+                path.unlink()
+
+    def prune_checkpoints(self, keep_last: int, best_steps: Sequence[int]) -> None:
+        """Keep the latest checkpoints and those of the best steps."""
+        saved = list_checkpoints(self.path)
+        for step, path in saved[:-keep_last]:
+            if step not in best_steps:
+                path.unlink()
+
+
+def resumed_config(config: Config, run: RunDir) -> Config:
+    """The configuration to go on with: `config`, `auto` precision being what the run began with.
+
+    ConfigError naming every key that may not change.
+    """
+    if not run.config.is_file():
+        raise ConfigError(f"{run.path} has checkpoints but no config.yaml: it cannot be resumed")
+    began = load_config(run.config)
+    if config.precision == "auto":
+        config = config.model_copy(update={"precision": began.precision})
+    changed = [
+        f"{key}: {old!r} in the run, {new!r} now"
+        for (key, old), (_, new) in zip(_fixed(began), _fixed(config), strict=True)
+        if old != new
+    ]
+    if config.training.lr_schedule == "cosine" and began.training.max_steps != config.training.max_steps:
+        changed.append(
+            f"training.max_steps: {began.training.max_steps} in the run, {config.training.max_steps} now (the cosine "
+            "schedule depends on it)"
+        )
+    if changed:
+        listed = "\n  ".join(changed)
+        raise ConfigError(
+            f"{run.path} cannot be resumed with another configuration:\n  {listed}\nSet these back, or start a new run "
+            "with --run-dir or --overwrite"
+        )
+    return config
+
+
+def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
+    """The values that must stay; data files are compared by content, not by name."""
+    for section, value in config:
+        if section in _FREE_SECTIONS:
+            continue
+        if not hasattr(value, "__pydantic_fields__"):
+            yield section, value
+            continue
+        for key, inner in value:
+            if (section == "training" and key in _FREE_TRAINING) or (
+                section == "data" and key in ("train", "valid", "test")
+            ):
+                continue
+            yield f"{section}.{key}", inner
+
+
+def data_files(config: Config) -> list[dict[str, Any]]:
+    """Path, size and SHA-256 of every training and validation file."""
+    files = []
+    for key, corpora in (("data.train", config.data.train), ("data.valid", config.data.valid)):
+        for corpus in corpora:
+            for path in (corpus.source, corpus.target):
+                with path.open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                files.append({"key": key, "path": str(path), "bytes": path.stat().st_size, "sha256": digest})
+    return files
+
+
+def check_data_unchanged(record: dict[str, Any], files: list[dict[str, Any]]) -> None:
+    """ConfigError when training or validation text differs in content from what the run began with."""
+    began = record.get("data")
+    if began is None:
+        LOGGER.warning("run.json does not tell what data the run began with; going on with the present files")
+        return
+    if [file["sha256"] for file in began] == [file["sha256"] for file in files]:
+        return
+    names = [new["path"] for old, new in zip(began, files, strict=False) if old["sha256"] != new["sha256"]]
+    raise ConfigError(
+        f"the data has changed since the run began ({', '.join(names) or 'another number of files'}): put it back to "
+        "resume, or start a new run with --run-dir or --overwrite"
+    )
+
+
+def describe_environment(command: Sequence[str], device: str, threads: int) -> dict[str, Any]:
+    """The part of `run.json` that tells how the run was made."""
+    packages = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors", "pydantic")
+    return {
+        "command": list(command),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "device": device,
+        "threads": threads,
+        "adam": "fused",
+        "git_commit": _git_commit(),
+        "platform": platform.platform(),
+        "versions": {
+            "transformer_cli": __version__,
+            "python": platform.python_version(),
+            **{package: metadata.version(package) for package in packages},
+        },
+    }
+
+
+def _git_commit() -> str | None:
+    """The commit of the working directory, if it is under git."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=5)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,136 @@
+"""How good the model is now: loss on the validation pairs, and the scores of its real translations."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from transformer_cli.config.schema import Config, Corpora, DecodingConfig
+from transformer_cli.data.batching import cut, make_batch
+from transformer_cli.data.corpus import Pair, read_pairs
+from transformer_cli.data.dataset import encode_pairs
+from transformer_cli.data.filters import FilterCounts
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.device import autocast
+from transformer_cli.errors import DataError
+from transformer_cli.evaluation.scores import Score, corpus_scores, metric_tokenizer, scores_json
+from transformer_cli.training.step import batch_loss
+
+_SAMPLES = 100  # translations kept of each validation
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What one validation found; `loss` and `nll` are per target token."""
+
+    loss: float
+    nll: float
+    tokens: int
+    scores: list[Score]
+    decoding: DecodingConfig
+    pairs: list[Pair]
+    hypotheses: list[str]
+
+    def by(self, metric: str) -> float:
+        """The score of `best_metric`, higher being better."""
+        if metric == "loss":
+            return -self.loss
+        return next(score.value for score in self.scores if score.name.lower().startswith(metric))
+
+    def event(self) -> dict[str, Any]:
+        """Its line in the metrics, but for where training stands."""
+        return {
+            "loss": self.loss,
+            "nll": self.nll,
+            "ppl": perplexity(self.nll),
+            "tgt_tokens": self.tokens,
+            "scores": scores_json(self.scores),
+            "decoding": self.decoding.model_dump(),
+        }
+
+    def in_words(self) -> str:
+        """Its line in the log."""
+        scores = "  ".join(f"{score.name} {score.value:.2f}" for score in self.scores)
+        return f"valid loss {self.loss:.4f}  ppl {perplexity(self.nll):.2f}  {scores}"
+
+    def write_samples(self, path: Path) -> None:
+        """Source, reference and translation of the first lines, tab-separated."""
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            for pair, hypothesis in islice(zip(self.pairs, self.hypotheses, strict=True), _SAMPLES):
+                fields = (pair.source, pair.target, hypothesis)
+                file.write("\t".join(field.replace("\t", " ") for field in fields) + "\n")
+
+
+def perplexity(nll: float) -> float:
+    """exp of a mean negative log-likelihood, infinite where that is beyond a float."""
+    return math.exp(nll) if nll < 700 else math.inf
+
+
+class Validator:
+    """The validation set, read once."""
+
+    def __init__(self, config: Config, tokenizers: Tokenizers) -> None:
+        self.config = config
+        self.pairs = read_checked(config, tokenizers, "data.valid", config.data.valid)
+        self.dataset = encode_pairs(self.pairs, tokenizers, FilterCounts())
+
+    def validate(self, translator: Translator) -> Validation:
+        """Translate every line with the validation beam, and score what comes out."""
+        config = self.config
+        loss, nll, tokens = self._losses(translator)
+        beam = config.decoding.model_copy(update={"beam_size": config.evaluation.valid_beam_size, "n_best": 1})
+        hypotheses = translator.best_texts([pair.source for pair in self.pairs], beam)
+        return Validation(
+            loss=loss / max(tokens, 1),
+            nll=nll / max(tokens, 1),
+            tokens=tokens,
+            scores=score_texts(hypotheses, [pair.target for pair in self.pairs], config),
+            decoding=beam,
+            pairs=self.pairs,
+            hypotheses=hypotheses,
+        )
+
+    @torch.inference_mode()
+    def _losses(self, translator: Translator) -> tuple[float, float, int]:
+        training = self.config.training
+        indices = np.arange(len(self.dataset))
+        order = indices[np.argsort(self.dataset.sizes(indices), kind="stable")]
+        loss = nll = 0.0
+        translator.model.eval()
+        for run in cut(self.dataset.sizes(order), training.batch_size, training.batch_type):
+            batch = make_batch(self.dataset, order[run])
+            with autocast(translator.device, translator.precision):
+                sums = batch_loss(translator.model, batch.to(translator.device), training.label_smoothing)
+            loss += float(sums.loss)
+            nll += float(sums.nll)
+        return loss, nll, int((self.dataset.target.lengths(indices) + 1).sum())
+
+
+def read_checked(config: Config, tokenizers: Tokenizers, key: str, corpora: Corpora) -> list[Pair]:
+    """The pairs of an evaluation set. DataError if there are none, or a line is beyond learned positions."""
+    pairs = list(read_pairs(corpora))
+    if not pairs:
+        raise DataError(f"{key} has no lines: {', '.join(str(corpus.source) for corpus in corpora)}")
+    if config.model.positions == "learned":
+        most = config.model.max_positions - 1  # the end symbol takes one
+        for number, pair in enumerate(pairs, start=1):
+            pieces = max(len(tokenizers.source.encode(pair.source)), len(tokenizers.target.encode(pair.target)))
+            if pieces > most:
+                raise DataError(
+                    f"{key}: line {number} has {pieces} pieces, and learned positions take at most {most}: raise "
+                    "model.max_positions or remove the line"
+                )
+    return pairs
+
+
+def score_texts(hypotheses: Sequence[str], references: Sequence[str], config: Config) -> list[Score]:
+    """Scores under the configuration's metrics, with the tokenizer that fits its target language."""
+    evaluation = config.evaluation
+    tokenize = evaluation.tokenize or metric_tokenizer(config.data.target_lang)
+    return corpus_scores(hypotheses, [references], evaluation.metrics, tokenize, evaluation.lowercase)
