@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from transformer_cli.config.load import config_from_plain
 from transformer_cli.config.schema import Config
-from transformer_cli.errors import CheckpointError
+from transformer_cli.errors import CheckpointError, ConfigError
 
 FORMAT_VERSION = 1
 METADATA_KEY = "transformer_cli"
@@ -84,8 +84,8 @@ def read(path: Path) -> ModelFile:
     if _checksum({key: value for key, value in header.items() if key != "checksum"}, tensors) != header["checksum"]:
         raise CheckpointError(f"{path} is damaged: its content does not match its checksum. Use another checkpoint")
     try:
-        config = Config.model_validate(header["config"])
-    except ValidationError as error:
+        config = config_from_plain(header["config"])
+    except ConfigError as error:
         raise CheckpointError(f"{path} holds a configuration that this version cannot read: {error}") from error
     return ModelFile(
         config=config,

@@ -28,8 +28,8 @@ class _Stderr(logging.Handler):
 def to_stderr() -> None:
     """Show messages from now on. Called once, by the command line."""
     if not any(isinstance(handler, _Stderr) for handler in LOGGER.handlers):
-        LOGGER.addHandler(_Stderr())
-    LOGGER.setLevel(logging.INFO)
+        LOGGER.addHandler(_Stderr(logging.INFO))
+    LOGGER.setLevel(logging.DEBUG)
 
 
 class RunLog(logging.Handler):
@@ -113,11 +113,11 @@ class Progress:
 
     def log(self, where: str, note: str) -> None:
         """A few words on how it goes: at the end of the bar, or else a line of their own with the time left."""
-        if not self.bar.disable:
-            self.bar.set_postfix_str(note, refresh=False)
-            return
+        self.bar.set_postfix_str(note, refresh=False)
         left = (time.monotonic() - self.began) / max(self.done, 1) * (self.total - self.done)
-        LOGGER.info("%s  %s  %s left", where, note, tqdm.format_interval(left))
+        # The log of a run has the line in any case; a person at a terminal has the bar.
+        level = logging.INFO if self.bar.disable else logging.DEBUG
+        LOGGER.log(level, "%s  %s  %s left", where, note, tqdm.format_interval(left))
 
     def close(self) -> None:
         """Take the bar away."""

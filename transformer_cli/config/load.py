@@ -47,6 +47,14 @@ def dump_config(config: Config) -> str:
     return to_yaml(config.model_dump())
 
 
+def config_from_plain(values: Mapping[str, Any]) -> Config:
+    """The configuration that a model file holds as plain values. ConfigError when this version cannot read it."""
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(str(error)) from error
+
+
 def override_decoding(settings: DecodingConfig, changes: Mapping[str, Any]) -> DecodingConfig:
     """Decoding settings with some keys changed, as by flags on the command line. ConfigError for impossible ones."""
     try:

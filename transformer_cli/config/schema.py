@@ -17,7 +17,10 @@ def _resolve(value: Any, info: ValidationInfo) -> Any:
     if not isinstance(value, str) or not value:
         return value
     base: Path = (info.context or {}).get("base", Path())
-    return base / Path(value).expanduser()
+    try:
+        return base / Path(value).expanduser()
+    except RuntimeError:
+        raise PydanticCustomError("no_home", "must be a path; ~ names no home folder here") from None
 
 
 def _as_tuple(value: Any) -> Any:

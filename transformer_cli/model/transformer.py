@@ -48,7 +48,8 @@ class SinusoidalPositions(nn.Module):
         """Codes of the positions start … start + length - 1: (length, D)."""
         end = start + length
         if end > len(self.table):
-            self.table = sinusoids(max(end, 2 * len(self.table)), self.table.shape[1]).to(self.table)
+            with torch.inference_mode(False):  # a table made while translating must serve training, too
+                self.table = sinusoids(max(end, 2 * len(self.table)), self.table.shape[1]).to(self.table)
         return self.table[start:end]
 
 

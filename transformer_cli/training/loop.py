@@ -185,8 +185,7 @@ def _newest_checkpoint(run: RunDir) -> ModelFile | None:
             LOGGER.warning("%s; trying the one before", error)
     if saved:
         raise CheckpointError(f"no checkpoint of {run.path} can be read: start again with --overwrite")
-    if run.holds_run():
-        LOGGER.info("%s has no checkpoint yet: starting from the beginning", run.path)
+    LOGGER.info("%s has no checkpoint yet: starting from the beginning", run.path)
     return None
 
 

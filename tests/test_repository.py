@@ -1,0 +1,146 @@
+"""The repository itself: imports point one way, every dependency has one door, and what is shipped loads."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from transformer_cli.config.load import load_config
+from transformer_cli.project import template_config
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "transformer_cli"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+BELOW_THE_LOOP = {
+    "checkpoint",
+    "config",
+    "data",
+    "decoding",
+    "device",
+    "errors",
+    "evaluation",
+    "log",
+    "model",
+    "training",
+}
+MAY_IMPORT = {
+    "": set(),
+    "__main__": {"cli"},
+    "errors": set(),
+    "log": set(),
+    "device": {"config.schema", "errors"},
+    "checkpoint": {"config", "errors", "log", "device"},
+    "project": {"data", "config", "errors", "log", "device"},
+    "config": {"config", "errors", "log", "device"},
+    "data": {"data", "config", "errors", "log", "device"},
+    "model": {"model", "config.schema"},
+    "decoding.search": {"errors"},
+    "decoding": {"checkpoint", "config", "model", "data", "decoding", "errors", "log", "device"},
+    "evaluation.scores": {"errors", "log", "device"},
+    "evaluation": {"checkpoint", "config", "data", "decoding", "evaluation", "errors", "log", "device"},
+    "training": BELOW_THE_LOOP,
+    "cli": BELOW_THE_LOOP | {"cli", "project"},
+}
+DOORS = {
+    "typer": {"cli"},
+    "pydantic": {"config"},
+    "pydantic_core": {"config"},
+    "yaml": {"config"},
+    "sentencepiece": {"data.tokenizer"},
+    "sacrebleu": {"evaluation.scores"},
+    "safetensors": {"checkpoint"},
+    "tqdm": {"log"},
+    "datasets": {"data.formats", "data.dataset"},
+    "pyarrow": {"data.formats", "data.dataset"},
+}
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file imports, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            yield node.module
+            # `from package import module` names a module, too.
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def within(module: str, allowed: set[str]) -> bool:
+    return any(module == prefix or module.startswith(f"{prefix}.") for prefix in allowed)
+
+
+def own_modules(path: Path) -> Iterator[str]:
+    for module in imported(path):
+        name = module.removeprefix("transformer_cli.")
+        place = PACKAGE.joinpath(*name.split("."))
+        if module.startswith("transformer_cli.") and (place.with_suffix(".py").is_file() or place.is_dir()):
+            yield name
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_imports_point_one_way(path: Path) -> None:
+    name = name_of(path)
+    rule = next(key for key in (name, name.split(".")[0]) if key in MAY_IMPORT)
+    wrong = {module for module in own_modules(path) if not within(module, MAY_IMPORT[rule])}
+    assert not wrong, f"{name} may import {sorted(MAY_IMPORT[rule])}"
+
+
+def test_only_the_loop_is_called_from_the_command_line_of_training() -> None:
+    found = {m for path in (PACKAGE / "cli").glob("*.py") for m in own_modules(path) if m.startswith("training.")}
+    assert found == {"training.loop"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_dependency_has_one_door(path: Path) -> None:
+    name = name_of(path)
+    wrong = {
+        module for module in imported(path) if (top := module.split(".")[0]) in DOORS and not within(name, DOORS[top])
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_attention_is_our_own(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for theirs in ("nn.Transformer", "nn.MultiheadAttention", "multi_head_attention_forward"):
+        assert theirs not in text.replace("`nn.Transformer`", "")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_files_are_short_enough_to_read(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 420
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_shipped_configuration_loads(path: Path) -> None:
+    config = load_config(path)
+    assert config.data.train
+    assert config.data.valid
+
+
+def test_the_copy_configuration_is_the_one_that_init_writes() -> None:
+    assert (ROOT / "configs" / "copy_task.yaml").read_text(encoding="utf-8") == template_config("copy")
+
+
+def test_the_top_level_holds_what_a_reader_expects() -> None:
+    tracked = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
+    made = {"demo", "runs", "transformer_cli.egg-info", "build"}
+    expected = {"pyproject.toml", "README.md", "LICENSE", "Makefile", "transformer_cli", "configs", "tests", "scripts"}
+    assert tracked - made == expected
+
+
+def test_the_readme_names_the_two_commands_and_ci_runs_the_second() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "make demo" in readme
+    assert "make test" in readme
+    assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
