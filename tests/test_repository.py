@@ -1,6 +1,7 @@
 """The repository itself: imports point one way, every dependency has one door, and what is shipped loads."""
 
 import ast
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,6 +131,15 @@ def test_every_shipped_configuration_loads(path: Path) -> None:
 
 def test_the_copy_configuration_is_the_one_that_init_writes() -> None:
     assert (ROOT / "configs" / "copy_task.yaml").read_text(encoding="utf-8") == template_config("copy")
+
+
+def test_the_reference_of_the_configuration_is_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("config_reference", ROOT / "scripts" / "config_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert (ROOT / "configs" / "README.md").read_text(encoding="utf-8") == script.reference()
 
 
 def test_the_top_level_holds_what_a_reader_expects() -> None:

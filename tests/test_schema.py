@@ -47,7 +47,7 @@ DEFAULTS = {
         "shared": True,
         "byte_fallback": False,
         "normalization": "clean",
-        "character_coverage": 0.9995,
+        "character_coverage": 1.0,
     },
     "model": {
         "d_model": 512,

@@ -92,8 +92,9 @@ class TokenizerConfig(Section):
     normalization: Literal["clean", "identity", "nfkc", "nmt_nfkc"] = "clean"
     """What happens to text before it is cut. `clean`: canonical composition, every kind of space becomes one space,
     control and zero-width characters vanish, full-width punctuation stays. The others are SentencePiece's own rules."""
-    character_coverage: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9995
-    """Share of the training text's characters that get a piece of their own."""
+    character_coverage: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Share of the training text's characters that get a piece of their own. Below 1 the rarest are unknown (or bytes):
+    0.9995 suits Chinese and Japanese, and large corpora with stray characters of other scripts."""
 
 
 class ModelConfig(Section):

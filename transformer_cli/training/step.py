@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +14,7 @@ from transformer_cli.data.tokenizer import PAD
 from transformer_cli.device import Precision, autocast
 from transformer_cli.model.masks import padding_mask, target_mask
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.training.loss import LossSums, smoothed_cross_entropy
+from transformer_cli.training.loss import LossSums, fused_cross_entropy, smoothed_cross_entropy
 
 
 class UpdateResult(NamedTuple):
@@ -32,10 +32,13 @@ def derived_seed(*parts: int) -> int:
     return int.from_bytes(digest, "little") >> 1  # PyTorch takes 63 bits everywhere
 
 
-def batch_loss(model: Transformer, batch: Batch, epsilon: float) -> LossSums:
-    """Teacher-forced loss sums of one batch."""
+CrossEntropy = Callable[[Tensor, Tensor, Tensor, int, float], LossSums]
+
+
+def batch_loss(model: Transformer, batch: Batch, cross_entropy: CrossEntropy, epsilon: float) -> LossSums:
+    """Teacher-forced loss sums of one batch, in one of the two equal forms of the loss."""
     hidden = model(batch.src, padding_mask(batch.src, PAD), batch.tgt_in, target_mask(batch.tgt_in, PAD))
-    return smoothed_cross_entropy(hidden, model.output.weight, batch.tgt_out, PAD, epsilon)
+    return cross_entropy(hidden, model.output.weight, batch.tgt_out, PAD, epsilon)
 
 
 class Updater:
@@ -49,6 +52,8 @@ class Updater:
         self.seed = seed
         self.device = device
         self.precision = precision
+        # The fused form has its gradients before the loss is scaled, when fp16 could still lose the small ones.
+        self.cross_entropy = smoothed_cross_entropy if precision == "fp16" else fused_cross_entropy
         self.names = [name for name, _ in model.named_parameters()]
         # AdamW without decay is Adam.
         self.optimizer = torch.optim.AdamW(
@@ -75,7 +80,7 @@ class Updater:
         for i, batch in enumerate(batches):
             torch.manual_seed(derived_seed(self.seed, step, i))
             with autocast(self.device, self.precision):
-                sums = batch_loss(self.model, batch.to(self.device), self.config.label_smoothing)
+                sums = batch_loss(self.model, batch.to(self.device), self.cross_entropy, self.config.label_smoothing)
             torch.autograd.backward(self.scaler.scale(sums.loss / tokens))
             loss += float(sums.loss.detach())
             nll += float(sums.nll)

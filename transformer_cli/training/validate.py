@@ -20,6 +20,7 @@ from transformer_cli.decoding.translator import Translator
 from transformer_cli.device import autocast
 from transformer_cli.errors import DataError
 from transformer_cli.evaluation.scores import Score, corpus_scores, metric_tokenizer, scores_json
+from transformer_cli.training.loss import smoothed_cross_entropy
 from transformer_cli.training.step import batch_loss
 
 _SAMPLES = 100  # translations kept of each validation
@@ -106,7 +107,9 @@ class Validator:
         for run in cut(self.dataset.sizes(order), training.batch_size, training.batch_type):
             batch = make_batch(self.dataset, order[run])
             with autocast(translator.device, translator.precision):
-                sums = batch_loss(translator.model, batch.to(translator.device), training.label_smoothing)
+                sums = batch_loss(
+                    translator.model, batch.to(translator.device), smoothed_cross_entropy, training.label_smoothing
+                )
             loss += float(sums.loss)
             nll += float(sums.nll)
         return loss, nll, int((self.dataset.target.lengths(indices) + 1).sum())
