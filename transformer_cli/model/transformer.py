@@ -312,7 +312,7 @@ class Transformer(nn.Module):
         x = embedding(ids) * math.sqrt(self.config.d_model) + positions(start, ids.shape[1])
         return self.embedding_dropout(x)
 
-    # Translation, a word at a time: the protocol of decoding.search.
+    # Translation, a word at a time: the protocol of decoding.search. For evaluation mode.
 
     def start(self, src: Tensor, src_mask: Tensor) -> DecoderState:
         """Encode once: src (B, S), src_mask (B, 1, S) -> the state of B sentences with one row each and no word yet."""
@@ -354,7 +354,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def attention_maps(self, src: Tensor, src_mask: Tensor, tgt: Tensor, tgt_mask: Tensor) -> AttentionMaps:
-        """The weights behind `forward` on the same arguments, in the written-out form and without dropout."""
+        """The weights behind `forward` on the same arguments in evaluation mode, in the written-out form."""
         weights: dict[nn.Module, Tensor] = {}
 
         def keep(module: nn.Module, arguments: tuple[Tensor, Tensor, Tensor]) -> None:
