@@ -5,6 +5,7 @@ Results go to stdout and are printed by the commands; everything else passes her
 
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -58,6 +59,7 @@ class RunLog(logging.Handler):
             self.file.flush()
 
     def __enter__(self) -> "RunLog":
+        LOGGER.setLevel(logging.INFO)  # also where no command line has asked for messages
         LOGGER.addHandler(self)
         return self
 
@@ -80,7 +82,7 @@ class Metrics:
         old = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         kept = old[:keep_lines]
         if kept != old:
-            path.write_bytes(b"".join(kept))
+            os.truncate(path, sum(map(len, kept)))
         self.lines = len(kept)
 
     def write(self, event: str, values: Mapping[str, Any]) -> None:

@@ -64,7 +64,7 @@ def override_decoding(settings: DecodingConfig, changes: Mapping[str, Any]) -> D
         if detail["type"] == "conflict":
             raise ConfigError(detail["ctx"]["message"]) from error
         flag = "--" + str(detail["loc"][0]).replace("_", "-")
-        raise ConfigError(f"{flag} must be {_wanted(detail, detail['loc'])}, not {_shown(detail['input'])}") from error
+        raise ConfigError(f"{flag} {_wanted(detail, detail['loc'])}, not {_shown(detail['input'])}") from error
 
 
 # --- A configuration on its way ---------------------------------------------------------------------------------------

@@ -73,18 +73,19 @@ class _Writer:
     """Gathers id lists; each chunk becomes one array, so that at most one chunk is held as Python numbers."""
 
     def __init__(self) -> None:
-        self.pending: list[int] = []
-        self.chunks: list[NDArray[np.uint32]] = []
+        self.ids: list[int] = []
         self.lengths: list[int] = []
+        self.id_chunks = [np.zeros(0, dtype=np.uint32)]
+        self.length_chunks = [np.zeros(1, dtype=np.int64)]
 
     def append(self, ids: list[int]) -> None:
-        self.pending += ids
+        self.ids += ids
         self.lengths.append(len(ids))
 
     def flush(self) -> None:
-        self.chunks.append(np.array(self.pending, dtype=np.uint32))
-        self.pending = []
+        self.id_chunks.append(np.array(self.ids, dtype=np.uint32))
+        self.length_chunks.append(np.array(self.lengths, dtype=np.int64))
+        self.ids, self.lengths = [], []
 
     def sequences(self) -> Sequences:
-        ids = np.concatenate([np.zeros(0, dtype=np.uint32), *self.chunks])
-        return Sequences(ids, np.cumsum([0, *self.lengths], dtype=np.int64))
+        return Sequences(np.concatenate(self.id_chunks), np.cumsum(np.concatenate(self.length_chunks)))

@@ -26,7 +26,7 @@ def sets_of_run(run: Path, limit: int | None) -> list[EvaluationSet]:
 
     `run` is the run directory or a file in it.
     """
-    folders = [run] if run.is_dir() else [run.parent, run.parent.parent]
+    folders = [run] if run.is_dir() else run.absolute().parents[:2]
     found = [folder / "config.yaml" for folder in folders if (folder / "config.yaml").is_file()]
     if not found:
         raise ConfigError(f"{run} is not in a run directory, which would name test sets: give --source and --reference")

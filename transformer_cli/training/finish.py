@@ -52,7 +52,7 @@ def choose_model(
         found = validator.validate(translator)
         score = found.by(settings.best_metric)
         steps = [step for step, _ in last]
-        metrics.write("valid", {"step": state.step, "epoch": state.epoch + 1, "averaged": steps, **found.event()})
+        metrics.write("valid", {"step": state.step, "epoch": state.current_epoch, "averaged": steps, **found.event()})
         better = state.best_score is None or score > state.best_score
         LOGGER.info(
             "average of steps %s  %s  (%s)",
@@ -61,8 +61,7 @@ def choose_model(
             "used" if better else f"step {state.best_step} is better",
         )
         if better:
-            origin = {"kind": "average", "steps": steps, settings.best_metric: score}
-            checkpoint.write(run.model, translator.as_file(origin))
+            checkpoint.write(run.model, translator.as_file({"kind": "average", "steps": steps}))
             return
     translator.model.load_state_dict(dict(checkpoint.read(run.model).weights), strict=False)
 

@@ -14,7 +14,7 @@ import torch
 
 from transformer_cli import checkpoint
 from transformer_cli.checkpoint import ModelFile
-from transformer_cli.config.schema import Config
+from transformer_cli.config.schema import Config, TrainingConfig
 from transformer_cli.data.batching import make_batch, micro_batches, plan_epoch
 from transformer_cli.data.corpus import read_pairs
 from transformer_cli.data.dataset import TokenDataset, encode_pairs
@@ -54,6 +54,7 @@ def train(
     fp32 with as many threads as before. NothingToDo when it is finished.
     """
     run = RunDir(run_dir)
+    run.refuse_if_unusable()
     if not overwrite and not resume:
         run.refuse_if_taken()
     with RunLog() as log:
@@ -62,7 +63,7 @@ def train(
         state = TrainingState() if saved is None else TrainingState.from_plain(saved.training)
         record = {} if saved is None else run.read_record()
         if saved is not None:
-            config = resumed_config(config, run)
+            config = resumed_config(config, saved.config)
             _refuse_if_finished(run, record, state, config)
             threads = _threads_to_resume_with(threads, record)
 
@@ -128,10 +129,12 @@ def train(
             parts = micro_batches(updates[state.update_in_epoch], dataset, settings.batch_size, settings.batch_type)
             update = updater.update([make_batch(dataset, part) for part in parts], state.step + 1, rate)
             state.advance(len(updates))
-            if not math.isfinite(update.loss):
+            # In fp16 a gradient may overflow: that step was left out, and the loss scale is smaller from now on.
+            if not (math.isfinite(update.loss) and (math.isfinite(update.grad_norm) or precision == "fp16")):
                 raise _diverged(state.step, rate)
             state.interval.add(update.loss, update.nll, update.tokens, time.monotonic() - started)
             state.seconds = before + time.monotonic() - began
+            progress.advance()
 
             # every log_steps, and at the end: log
             if state.step % settings.log_steps == 0 or state.stop_reason(settings):
@@ -140,18 +143,10 @@ def train(
                 note = "loss {loss:.4f}  ppl {ppl:.2f}  lr {lr:.2e}  {tokens_per_s:,.0f} tgt tokens/s".format(**event)
                 progress.log(f"step {state.step}/{settings.max_steps}", note)
                 state.interval = Interval()
-            progress.advance()
 
             # every valid_steps, and at the end: validate, and keep the model if it is the best so far
             if state.step % settings.valid_steps == 0 or state.stop_reason(settings):
-                found = validator.validate(translator)
-                is_best = state.record_validation(found.by(settings.best_metric))
-                metrics.write("valid", {"step": state.step, "epoch": state.epoch + 1, **found.event()})
-                LOGGER.info("step %d  %s%s", state.step, found.in_words(), "  (best)" if is_best else "")
-                found.write_samples(run.samples_path(state.step))
-                if is_best:
-                    origin = {"kind": "best", "step": state.step, settings.best_metric: state.best_score}
-                    checkpoint.write(run.model, translator.as_file(origin))
+                _validate(run, settings, state, validator, translator, metrics)
 
             # every save_steps, and at the end: save all that resuming needs
             if state.step % save_steps == 0 or state.stop_reason(settings):
@@ -163,8 +158,13 @@ def train(
                     optimizer=updater.optimizer_tensors(),
                 )
                 checkpoint.write(checkpoint.checkpoint_path(run.path, state.step), file)
-                run.prune_checkpoints(settings.keep_last, state.best_steps(settings.keep_best))
+                steps = [step for step, _ in checkpoint.list_checkpoints(run.path)]
+                run.prune_checkpoints(settings.keep_last, state.best_steps(settings.keep_best, steps))
         progress.close()
+
+        # A limit that was lowered on resuming ends a run where it has not been validated.
+        if str(state.step) not in state.scores:
+            _validate(run, settings, state, validator, translator, metrics)
 
         # The best or the average, and the test.
         reason = state.stop_reason(settings)
@@ -175,16 +175,41 @@ def train(
         return result
 
 
+def _validate(
+    run: RunDir,
+    settings: TrainingConfig,
+    state: TrainingState,
+    validator: Validator,
+    translator: Translator,
+    metrics: Metrics,
+) -> None:
+    found = validator.validate(translator)
+    is_best = state.record_validation(found.by(settings.best_metric))
+    metrics.write("valid", {"step": state.step, "epoch": state.current_epoch, **found.event()})
+    LOGGER.info("step %d  %s%s", state.step, found.in_words(), "  (best)" if is_best else "")
+    found.write_samples(run.samples_path(state.step))
+    if is_best:
+        checkpoint.write(run.model, translator.as_file({"kind": "best", "step": state.step}))
+
+
 def _newest_checkpoint(run: RunDir) -> ModelFile | None:
     """The newest checkpoint that is intact, or None before the first; damaged ones are named, all damaged an error."""
     saved = checkpoint.list_checkpoints(run.path)
     for _, path in reversed(saved):
         try:
-            return checkpoint.read(path)
+            file = checkpoint.read(path)
+            if not file.training:
+                raise CheckpointError(f"{path} is a model without a training state, and no checkpoint")
+            return file
         except CheckpointError as error:
             LOGGER.warning("%s; trying the one before", error)
     if saved:
         raise CheckpointError(f"no checkpoint of {run.path} can be read: start again with --overwrite")
+    if run.read_record().get("finished"):
+        raise CheckpointError(
+            f"{run.path} is finished and its checkpoints are gone, so it cannot be resumed: start again with "
+            "--overwrite, which replaces its model, or choose another folder with --run-dir"
+        )
     LOGGER.info("%s has no checkpoint yet: starting from the beginning", run.path)
     return None
 
@@ -192,10 +217,7 @@ def _newest_checkpoint(run: RunDir) -> ModelFile | None:
 def _refuse_if_finished(run: RunDir, record: dict[str, Any], state: TrainingState, config: Config) -> None:
     reason = state.stop_reason(config.training)
     if reason and record.get("finished"):
-        raise NothingToDo(
-            f"{run.path} is finished: {reason}. To train on, raise that limit, for example with --set "
-            f"training.max_steps={2 * state.step}"
-        )
+        raise NothingToDo(f"{run.path} is finished: {reason}. To train on, raise that limit with --set")
 
 
 def _threads_to_resume_with(threads: int | None, record: dict[str, Any]) -> int | None:
@@ -234,12 +256,13 @@ def _restore_best(run: RunDir, state: TrainingState) -> None:
         origin = {}
     if state.best_step is None or (origin.get("kind"), origin.get("step")) == ("best", state.best_step):
         return
-    best = checkpoint.checkpoint_path(run.path, state.best_step)
-    if not best.is_file():
-        LOGGER.warning("the best model so far, of step %d, is not kept as a checkpoint any more", state.best_step)
+    try:
+        file = checkpoint.read(checkpoint.checkpoint_path(run.path, state.best_step))
+    except CheckpointError as error:
+        LOGGER.warning("the best model so far, of step %d, cannot be put back: %s", state.best_step, error)
         return
-    file = replace(checkpoint.read(best), origin={"kind": "best", "step": state.best_step}, training={}, optimizer={})
-    checkpoint.write(run.model, file)
+    origin = {"kind": "best", "step": state.best_step}
+    checkpoint.write(run.model, replace(file, origin=origin, training={}, optimizer={}))
 
 
 def _train_event(state: TrainingState, rate: float, grad_norm: float) -> dict[str, Any]:
@@ -247,12 +270,12 @@ def _train_event(state: TrainingState, rate: float, grad_norm: float) -> dict[st
     nll = interval.nll / interval.tokens
     return {
         "step": state.step,
-        "epoch": state.epoch + 1,
+        "epoch": state.current_epoch,
         "loss": interval.loss / interval.tokens,
         "nll": nll,
         "ppl": perplexity(nll),
         "lr": rate,
-        "grad_norm": grad_norm,
+        "grad_norm": grad_norm if math.isfinite(grad_norm) else None,  # JSON has no infinity
         "tgt_tokens": interval.tokens,
         "seconds": round(interval.seconds, 3),
         "tokens_per_s": round(interval.tokens / max(interval.seconds, 1e-9), 1),
@@ -270,6 +293,6 @@ def _describe(model: Transformer, config: Config, device: torch.device, threads:
 
 def _diverged(step: int, rate: float) -> UserError:
     return UserError(
-        f"training diverged at step {step}: the loss is no longer a number (learning rate {rate:.2e}). Lower the "
-        "learning rate (training.noam_factor or training.learning_rate), warm up longer, or use precision fp32"
+        f"training diverged at step {step}: the loss or its gradient is no longer a number (learning rate {rate:.2e}). "
+        "Lower the learning rate (training.noam_factor or training.learning_rate), warm up longer or use precision fp32"
     )

@@ -67,7 +67,8 @@ class _Fused(torch.autograd.Function):
         nll = torch.zeros_like(loss)
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
-        rows = max(_CHUNK_CELLS // vocab, 16)
+        # A chunk reads and adds to a whole weight matrix: with fewer rows than D that would be most of its work.
+        rows = max(_CHUNK_CELLS // vocab, hidden.shape[1])
         for start in range(0, len(hidden), rows):
             chunk, chunk_gold = hidden[start : start + rows], gold[start : start + rows].unsqueeze(1)
             logits = F.linear(chunk, weight).float()  # (rows, V)

@@ -18,8 +18,8 @@ from typing import Any
 
 from transformer_cli import __version__
 from transformer_cli.checkpoint import CHECKPOINTS, MODEL_NAME, list_checkpoints, remove_unfinished
-from transformer_cli.config.load import dump_config, load_config
-from transformer_cli.config.schema import Config
+from transformer_cli.config.load import dump_config
+from transformer_cli.config.schema import Config, Section
 from transformer_cli.errors import ConfigError
 from transformer_cli.log import LOGGER
 
@@ -48,12 +48,22 @@ class RunDir:
 
     def holds_run(self) -> bool:
         """Whether a run was started here."""
-        return any((self.path / name).exists() for name in _OURS)
+        return self.record.exists() or (self.path / CHECKPOINTS).exists()
+
+    def refuse_if_unusable(self) -> None:
+        """ConfigError when the path is a file, or a folder in which files that are no run's have the names of ours."""
+        file = next((path for path in (self.path, *self.path.parents) if path.exists()), self.path)
+        if file.exists() and not file.is_dir():
+            raise ConfigError(f"{file} is a file: choose another folder with --run-dir")
+        foreign = [name for name in _OURS if (self.path / name).exists()]
+        if foreign and not self.holds_run():
+            raise ConfigError(
+                f"{self.path} holds {', '.join(foreign)} but no run (there is no run.json), and a run would replace "
+                "that: choose another folder with --run-dir"
+            )
 
     def refuse_if_taken(self) -> None:
-        """ConfigError when the folder holds a run, or is a file."""
-        if self.path.exists() and not self.path.is_dir():
-            raise ConfigError(f"{self.path} is a file: choose another folder with --run-dir")
+        """ConfigError when the folder holds a run."""
         if self.holds_run():
             raise ConfigError(
                 f"{self.path} already holds a run: continue it with --resume, replace it with --overwrite, or choose "
@@ -62,15 +72,17 @@ class RunDir:
 
     def create(self, config: Config, record: dict[str, Any]) -> None:
         """Start afresh: what an earlier run left here is removed, other files are not touched."""
+        remove_unfinished(self.path)
         for name in _OURS:
             old = self.path / name
             if old.is_dir():
                 shutil.rmtree(old)
             else:
                 old.unlink(missing_ok=True)
-        self.samples.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.write_record(record)  # first: it makes the folder ours
         self.config.write_text(dump_config(config), encoding="utf-8")
-        self.write_record(record)
+        self.samples.mkdir()
 
     def read_record(self) -> dict[str, Any]:
         """What `run.json` says; nothing if it is gone."""
@@ -91,12 +103,15 @@ class RunDir:
         return self.samples / f"step-{step:08d}.tsv"
 
     def go_on(self, config: Config, record: dict[str, Any], step: int) -> None:
-        """Resume after a step; the samples that a broken-off run wrote later are removed."""
+        """Resume after a step; what a broken-off run wrote later, which may be damaged, is removed."""
         remove_unfinished(self.path)
         self.config.write_text(dump_config(config), encoding="utf-8")
         self.write_record(record)
         for path in self.samples.glob("step-*.tsv"):
             if path.name > self.samples_path(step).name:
+                path.unlink()
+        for later, path in list_checkpoints(self.path):
+            if later > step:
                 path.unlink()
 
     def prune_checkpoints(self, keep_last: int, best_steps: Sequence[int]) -> None:
@@ -107,14 +122,12 @@ class RunDir:
                 path.unlink()
 
 
-def resumed_config(config: Config, run: RunDir) -> Config:
+def resumed_config(config: Config, began: Config) -> Config:
     """The configuration to go on with: `config`, `auto` precision being what the run began with.
 
-    ConfigError naming every key that may not change.
+    `began` is the checkpoint's; config.yaml might have been edited since. ConfigError naming every key that may not
+    change.
     """
-    if not run.config.is_file():
-        raise ConfigError(f"{run.path} has checkpoints but no config.yaml: it cannot be resumed")
-    began = load_config(run.config)
     if config.precision == "auto":
         config = config.model_copy(update={"precision": began.precision})
     changed = [
@@ -130,7 +143,7 @@ def resumed_config(config: Config, run: RunDir) -> Config:
     if changed:
         listed = "\n  ".join(changed)
         raise ConfigError(
-            f"{run.path} cannot be resumed with another configuration:\n  {listed}\nSet these back, or start a new run "
+            f"the run cannot be resumed with another configuration:\n  {listed}\nSet these back, or start a new run "
             "with --run-dir or --overwrite"
         )
     return config
@@ -141,7 +154,7 @@ def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
     for section, value in config:
         if section in _FREE_SECTIONS:
             continue
-        if not hasattr(value, "__pydantic_fields__"):
+        if not isinstance(value, Section):
             yield section, value
             continue
         for key, inner in value:
@@ -170,9 +183,10 @@ def check_data_unchanged(record: dict[str, Any], files: list[dict[str, Any]]) ->
     if began is None:
         LOGGER.warning("run.json does not tell what data the run began with; going on with the present files")
         return
-    if [file["sha256"] for file in began] == [file["sha256"] for file in files]:
+    before, now = ([(file["key"], file["sha256"]) for file in listed] for listed in (began, files))
+    if before == now:
         return
-    names = [new["path"] for old, new in zip(began, files, strict=False) if old["sha256"] != new["sha256"]]
+    names = [file["path"] for file, old, new in zip(files, before, now, strict=False) if old != new]
     raise ConfigError(
         f"the data has changed since the run began ({', '.join(names) or 'another number of files'}): put it back to "
         "resume, or start a new run with --run-dir or --overwrite"

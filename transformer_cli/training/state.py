@@ -3,7 +3,7 @@
 Random generators are not among it: they are seeded anew before each micro-batch from (seed, step, micro-batch).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -43,6 +43,11 @@ class TrainingState:
     interval: Interval = field(default_factory=Interval)
     loss_scale: dict[str, Any] = field(default_factory=dict)  # fp16 only
 
+    @property
+    def current_epoch(self) -> int:
+        """The epoch that the last update belonged to, counted from 1."""
+        return self.epoch + (self.update_in_epoch > 0)
+
     def to_plain(self) -> dict[str, Any]:
         """JSON-ready values."""
         return asdict(self)
@@ -60,10 +65,10 @@ class TrainingState:
         if self.update_in_epoch == updates_in_epoch:
             self.epoch, self.update_in_epoch = self.epoch + 1, 0
 
-    def best_steps(self, count: int) -> list[int]:
-        """The steps of the best validations, best first."""
-        ranked = sorted(self.scores.items(), key=lambda item: (-item[1], int(item[0])))
-        return [int(step) for step, _ in ranked[:count]]
+    def best_steps(self, count: int, among: Collection[int]) -> list[int]:
+        """Of some steps those with the best validations, best first."""
+        scores = {int(step): score for step, score in self.scores.items() if int(step) in among}
+        return sorted(scores, key=lambda step: (-scores[step], step))[:count]
 
     def record_validation(self, score: float) -> bool:
         """Note a validation's score, higher being better; True when it is the best so far (ties: the earlier)."""

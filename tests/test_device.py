@@ -1,0 +1,128 @@
+"""What `auto` means, and what happens when the device asked for is not there."""
+
+import warnings
+from typing import get_args
+
+import pytest
+import torch
+
+from transformer_cli import device
+from transformer_cli.device import (
+    Precision,
+    attention_form,
+    autocast,
+    choose_device,
+    decoding_cells,
+    decoding_precision,
+    set_threads,
+    training_precision,
+)
+from transformer_cli.errors import ConfigError
+from transformer_cli.model.attention import AttentionForm
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def machine_with(monkeypatch: pytest.MonkeyPatch, *kinds: str) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: "cuda" in kinds)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: "mps" in kinds)
+
+
+# --- device ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("there", "chosen"), [([], "cpu"), (["mps"], "mps"), (["cuda"], "cuda"), (["mps", "cuda"], "cuda")]
+)
+def test_auto_takes_the_best_that_is_there(monkeypatch: pytest.MonkeyPatch, there: list[str], chosen: str) -> None:
+    machine_with(monkeypatch, *there)
+    assert choose_device("auto").type == chosen
+
+
+def test_a_named_device_is_taken_even_if_there_is_a_better_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine_with(monkeypatch, "cuda", "mps")
+    assert choose_device("cpu") == CPU
+    assert choose_device("mps").type == "mps"
+
+
+def test_a_device_that_is_not_there_is_an_error_that_says_what_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine_with(monkeypatch, "mps")
+    with pytest.raises(ConfigError) as error:
+        choose_device("cuda")
+    assert str(error.value) == (
+        "device cuda is not available here; there is: mps, cpu. Use --set device=auto or --device"
+    )
+    assert error.value.exit_code == 2
+
+
+# --- precision ------------------------------------------------------------------------------------------------------
+
+
+def test_auto_is_fp32_on_a_cpu() -> None:
+    assert training_precision("auto", CPU) == "fp32"
+    assert decoding_precision("auto", CPU) == "fp32"
+    assert training_precision("auto", torch.device("mps")) == "fp32"
+
+
+@pytest.mark.parametrize(("native", "chosen"), [(True, "bf16"), (False, "fp32")])
+def test_auto_is_bf16_on_a_gpu_that_multiplies_it_natively(
+    monkeypatch: pytest.MonkeyPatch, native: bool, chosen: str
+) -> None:
+    def is_bf16_supported(including_emulation: bool = True) -> bool:
+        return native or including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_bf16_supported)
+    assert training_precision("auto", CUDA) == chosen
+    assert decoding_precision("auto", CUDA) == chosen
+
+
+@pytest.mark.parametrize("name", get_args(Precision))
+def test_a_precision_that_is_named_is_taken(name: Precision) -> None:
+    assert training_precision(name, CPU) == decoding_precision(name, CPU) == name
+
+
+def test_every_precision_has_its_type() -> None:
+    assert set(device.DTYPES) == set(get_args(Precision))
+
+
+def test_autocast_computes_in_half_precision_and_not_at_all_in_fp32() -> None:
+    a, b = torch.randn(3, 4), torch.randn(4, 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with autocast(CPU, "fp32"):
+            assert not torch.is_autocast_enabled("cpu")
+            assert torch.equal(a @ b, torch.mm(a, b))
+        with autocast(CPU, "bf16"):
+            assert (a @ b).dtype == torch.bfloat16
+        with autocast(CPU, "fp16"):
+            assert (a @ b).dtype == torch.float16
+    assert (a @ b).dtype == torch.float32
+
+
+def test_fp32_also_holds_inside_another_autocast() -> None:
+    with torch.autocast("cpu", torch.bfloat16), autocast(CPU, "fp32"):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+
+
+# --- the rest -------------------------------------------------------------------------------------------------------
+
+
+def test_the_form_of_attention_is_one_that_there_is() -> None:
+    for precision in get_args(Precision):
+        assert attention_form(CPU, precision) in get_args(AttentionForm)
+        assert attention_form(CUDA, precision) in get_args(AttentionForm)
+
+
+def test_threads_are_set_and_told() -> None:
+    before = torch.get_num_threads()
+    try:
+        assert set_threads(3) == torch.get_num_threads() == 3
+        assert set_threads(None) == 3
+        assert set_threads(1) == torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_decoding_batch_holds_a_long_line_and_its_beams() -> None:
+    for place in (CPU, CUDA):
+        assert decoding_cells(place) >= 8 * 1024

@@ -1,0 +1,100 @@
+"""Streams of text are UTF-8 with line feeds whatever the surroundings, and each format is exactly as documented."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from transformer_cli.decoding.lines import input_lines, json_lines, output_stream, text_lines, write_lines
+from transformer_cli.decoding.translator import Translation
+from transformer_cli.errors import DataError
+
+BEST = Translation(text="Œuvre 你好", log_prob=-1.25, score=-1.0, n=4, truncated=False)
+SECOND = Translation(text="", log_prob=-12.34567, score=-9.87654, n=1, truncated=True)
+
+
+def standard_stream(content: bytes = b"", encoding: str = "ascii", newline: str = "\r\n") -> io.TextIOWrapper:
+    """What Python may make of a pipe under another locale."""
+    return io.TextIOWrapper(io.BytesIO(content), encoding=encoding, newline=newline)
+
+
+def test_input_is_a_file_or_standard_input_by_the_same_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = "caf\u00e9\u2028x\r\n\nlast".encode()
+    (tmp_path / "in").write_bytes(content)
+    monkeypatch.setattr(sys, "stdin", standard_stream(content))
+    expected = ["caf\u00e9\u2028x", "", "last"]
+    assert list(input_lines(tmp_path / "in", "strict")) == expected
+    assert list(input_lines(None, "strict")) == expected
+
+
+def test_bytes_that_are_not_utf8_are_refused_by_place_or_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", standard_stream(b"a\n\xffb\n"))
+    with pytest.raises(DataError, match="standard input, line 2: byte 1 of the line is 0xFF"):
+        list(input_lines(None, "strict"))
+    monkeypatch.setattr(sys, "stdin", standard_stream(b"a\n\xffb\n"))
+    assert list(input_lines(None, "replace")) == ["a", "\ufffdb"]
+
+
+def test_standard_output_is_utf8_with_line_feeds_under_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = standard_stream()
+    monkeypatch.setattr(sys, "stdout", stdout)
+    with output_stream(None) as stream:
+        stream.write("\u4f60\n")
+    assert isinstance(stdout.buffer, io.BytesIO)
+    assert stdout.buffer.getvalue() == "\u4f60\n".encode()
+
+
+def test_lines_written_before_an_error_stay(tmp_path: Path) -> None:
+    def lines() -> list[str]:
+        raise DataError("the second line cannot be had")
+
+    target = tmp_path / "out"
+    with pytest.raises(DataError, match="second line"), output_stream(target) as stream:
+        stream.write("first\n")
+        stream.writelines(lines())
+    assert target.read_bytes() == b"first\n"
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DataError, match=r"cannot write .*/no/folder: No such file or directory"),
+        output_stream(tmp_path / "no" / "folder"),
+    ):
+        pass
+
+
+def test_a_whole_file_of_lines(tmp_path: Path) -> None:
+    write_lines(tmp_path / "out", ["ä", "", "b"])
+    assert (tmp_path / "out").read_bytes() == "ä\n\nb\n".encode()
+    write_lines(tmp_path / "out", [])
+    assert (tmp_path / "out").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("numbered", "scores", "expected"),
+    [
+        (False, False, ["Œuvre 你好", ""]),
+        (False, True, ["Œuvre 你好 ||| -1.0000 ||| -1.2500 ||| 4", " ||| -9.8765 ||| -12.3457 ||| 1"]),
+        (True, False, ["7 ||| Œuvre 你好 ||| -1.0000", "7 |||  ||| -9.8765"]),
+        (True, True, ["7 ||| Œuvre 你好 ||| -1.0000 ||| -1.2500 ||| 4", "7 |||  ||| -9.8765 ||| -12.3457 ||| 1"]),
+    ],
+)
+def test_the_formats_of_plain_text(numbered: bool, scores: bool, expected: list[str]) -> None:
+    assert list(text_lines(7, [BEST, SECOND], numbered, scores)) == expected
+
+
+def test_json_has_one_object_a_translation_unrounded_and_readable() -> None:
+    first, second = json_lines(7, [BEST, SECOND])
+    assert first == (
+        '{"index": 7, "text": "Œuvre 你好", "score": -1.0, "log_prob": -1.25, "n": 4, "truncated": false}'
+    )
+    assert json.loads(second) == {
+        "index": 7,
+        "text": "",
+        "score": -9.87654,
+        "log_prob": -12.34567,
+        "n": 1,
+        "truncated": True,
+    }

@@ -1,0 +1,462 @@
+"""The folder of a run: what may be replaced or resumed, what may change on the way, and what stays as it was."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_cli import checkpoint
+from transformer_cli.config.load import load_config
+from transformer_cli.config.schema import Config, Section
+from transformer_cli.errors import ConfigError
+from transformer_cli.log import Metrics
+from transformer_cli.training.run_dir import (
+    RunDir,
+    check_data_unchanged,
+    data_files,
+    describe_environment,
+    resumed_config,
+)
+
+OURS = ["config.yaml", "run.json", "model.safetensors", "train.log", "metrics.jsonl", "checkpoints", "samples", "test"]
+
+
+NAMES = ("train", "valid", "test")
+
+
+def config_for(folder: Path) -> Config:
+    """A configuration whose text lies in this folder, as it is when a run begins: with its precision decided."""
+    folder.mkdir(exist_ok=True)
+    for name in NAMES:
+        (folder / f"{name}.src").write_text(f"{name}\n")
+        (folder / f"{name}.tgt").write_text(f"{name.upper()}\n")
+    corpus = {name: {"source": str(folder / f"{name}.src"), "target": str(folder / f"{name}.tgt")} for name in NAMES}
+    data = {"train": [corpus["train"]], "valid": [corpus["valid"]], "test": {"news": [corpus["test"]]}}
+    return Config.model_validate({"name": "x", "precision": "fp32", "data": data})
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return config_for(tmp_path / "data")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    return RunDir(tmp_path / "runs" / "x")
+
+
+def make_ours(run: RunDir) -> None:
+    """All that a run leaves behind, each with something in it."""
+    for name in OURS:
+        path = run.path / name
+        if "." in name:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("old")
+        else:
+            path.mkdir(parents=True)
+            (path / "old").write_text("old")
+
+
+# --- a folder that is taken -----------------------------------------------------------------------------------------
+
+
+def refuse(run: RunDir) -> None:
+    run.refuse_if_unusable()
+    run.refuse_if_taken()
+
+
+def test_a_folder_that_is_not_there_or_is_empty_is_free(run: RunDir) -> None:
+    refuse(run)
+    run.path.mkdir(parents=True)
+    refuse(run)
+
+
+def test_a_folder_with_other_files_is_free(run: RunDir) -> None:
+    run.path.mkdir(parents=True)
+    (run.path / "notes.txt").write_text("mine")
+    refuse(run)
+
+
+def test_a_folder_with_a_run_is_refused_naming_the_ways_out(run: RunDir, config: Config) -> None:
+    run.create(config, {})
+    run.refuse_if_unusable()
+    with pytest.raises(ConfigError) as error:
+        run.refuse_if_taken()
+    assert str(error.value) == (
+        f"{run.path} already holds a run: continue it with --resume, replace it with --overwrite, or choose another "
+        "folder with --run-dir"
+    )
+    assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_files_of_somebody_else_with_our_names_are_never_replaced(run: RunDir, name: str) -> None:
+    path = run.path / name
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    if name in ("run.json", "checkpoints"):  # a run without the rest
+        run.refuse_if_unusable()
+        with pytest.raises(ConfigError, match=r"--resume.*--overwrite"):
+            run.refuse_if_taken()
+        return
+    with pytest.raises(ConfigError) as error:
+        run.refuse_if_unusable()
+    assert str(error.value) == (
+        f"{run.path} holds {name} but no run (there is no run.json), and a run would replace that: choose another "
+        "folder with --run-dir"
+    )
+
+
+@pytest.mark.parametrize("below", ["", "deeper/still"])
+def test_a_file_is_no_folder(run: RunDir, below: str) -> None:
+    run.path.parent.mkdir()
+    run.path.write_text("")
+    with pytest.raises(ConfigError, match=re.escape(f"{run.path} is a file: choose another folder with --run-dir")):
+        RunDir(run.path / below).refuse_if_unusable()
+
+
+# --- starting and going on ------------------------------------------------------------------------------------------
+
+
+def test_creating_writes_the_configuration_and_the_record(run: RunDir, config: Config) -> None:
+    run.create(config, {"threads": 2})
+    assert load_config(run.config) == config
+    assert run.read_record() == {"threads": 2}
+    assert run.samples.is_dir()
+    assert checkpoint.list_checkpoints(run.path) == []
+
+
+def test_overwriting_removes_the_old_run_and_nothing_else(run: RunDir, config: Config) -> None:
+    make_ours(run)
+    foreign = [run.path / "notes.txt", run.path / "plots" / "loss.png", run.path / "config.yml"]
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    run.create(config, {})
+    assert all(path.read_text() == "mine" for path in foreign)
+    left = sorted(str(path.relative_to(run.path)) for path in run.path.rglob("*"))
+    assert left == ["config.yaml", "config.yml", "notes.txt", "plots", "plots/loss.png", "run.json", "samples"]
+    assert load_config(run.config) == config
+
+
+def test_the_record_comes_back_as_it_was_written(run: RunDir, config: Config) -> None:
+    record = {"command": ["train", "übung.yaml"], "threads": 2, "finished": {"step": 5, "reason": "…"}, "git": None}
+    run.create(config, record)
+    assert run.read_record() == record
+    run.write_record(record | {"threads": 1})
+    assert run.read_record() == record | {"threads": 1}
+    assert [path.name for path in run.path.iterdir() if "tmp" in path.name] == []
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "\udcff"])
+def test_a_record_that_is_gone_or_damaged_is_empty(run: RunDir, config: Config, text: str | None) -> None:
+    run.create(config, {"threads": 2})
+    if text is None:
+        run.record.unlink()
+    else:
+        run.record.write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert run.read_record() == {}
+
+
+def test_going_on_keeps_the_run_and_cuts_what_lies_after_the_step(run: RunDir, config: Config) -> None:
+    run.create(config, {"threads": 2})
+    for step in (10, 20, 30, 123_456_789):
+        run.samples_path(step).write_text(f"{step}")
+    (run.samples / "mine.tsv").write_text("mine")
+    saved = checkpoint.checkpoint_path(run.path, 20)
+    saved.parent.mkdir()
+    saved.write_text("20")
+    checkpoint.checkpoint_path(run.path, 30).write_text("damaged")
+    unfinished = saved.with_name(f".{saved.name}.4711.tmp")
+    unfinished.write_text("half")
+    longer = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 99})})
+
+    run.go_on(longer, {"threads": 1}, step=20)
+
+    assert sorted(path.name for path in run.samples.iterdir()) == [
+        "mine.tsv", "step-00000010.tsv", "step-00000020.tsv",
+    ]  # fmt: skip
+    assert checkpoint.list_checkpoints(run.path) == [(20, saved)]
+    assert not unfinished.exists()
+    assert load_config(run.config) == longer
+    assert run.read_record() == {"threads": 1}
+
+
+def test_going_on_cuts_the_metrics_after_the_lines_that_the_checkpoint_knew(run: RunDir, config: Config) -> None:
+    run.create(config, {})
+    metrics = Metrics(run.metrics, keep_lines=0)
+    for step in (1, 2):
+        metrics.write("train", {"step": step})
+    lines_at_checkpoint = metrics.lines
+    metrics.write("train", {"step": 3})
+    resumed = Metrics(run.metrics, lines_at_checkpoint)
+    resumed.write("train", {"step": 3, "again": True})
+    found = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    assert found == [
+        {"event": "train", "step": 1},
+        {"event": "train", "step": 2},
+        {"event": "train", "step": 3, "again": True},
+    ]
+    assert resumed.lines == 3
+
+
+# --- checkpoints that are kept --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keep_last", "best_steps", "left"),
+    [
+        (5, [], [10, 20, 30, 40, 50]),
+        (2, [], [40, 50]),
+        (1, [], [50]),
+        (2, [10], [10, 40, 50]),
+        (1, [50], [50]),
+        (1, [30, 10], [10, 30, 50]),
+        (1, [25], [50]),
+        (9, [], [10, 20, 30, 40, 50]),
+    ],
+)
+def test_the_last_and_the_best_checkpoints_are_kept(
+    run: RunDir, keep_last: int, best_steps: list[int], left: list[int]
+) -> None:
+    folder = run.path / checkpoint.CHECKPOINTS
+    folder.mkdir(parents=True)
+    for step in (10, 20, 30, 40, 50):
+        checkpoint.checkpoint_path(run.path, step).write_text("")
+    (folder / "mine.safetensors").write_text("")
+    run.prune_checkpoints(keep_last, best_steps)
+    assert [step for step, _ in checkpoint.list_checkpoints(run.path)] == left
+    assert (folder / "mine.safetensors").exists()
+
+
+# --- what may change on the way -------------------------------------------------------------------------------------
+
+# Another value for every key there is. A new key has to be put here, and among FREE if a run may change it.
+OTHER: dict[str, Any] = {
+    "name": "y",
+    "seed": 2,
+    "device": "cpu",
+    "precision": "bf16",
+    "data.source_lang": "en",
+    "data.target_lang": "de",
+    "data.train": (),
+    "data.valid": (),
+    "data.test": {},
+    "data.max_length": 100,
+    "tokenizer.vocab_size": 500,
+    "tokenizer.model_type": "bpe",
+    "tokenizer.shared": False,
+    "tokenizer.byte_fallback": True,
+    "tokenizer.normalization": "nfkc",
+    "tokenizer.character_coverage": 0.9,
+    "model.d_model": 64,
+    "model.ffn_dim": 64,
+    "model.num_heads": 4,
+    "model.encoder_layers": 2,
+    "model.decoder_layers": 2,
+    "model.norm": "pre",
+    "model.positions": "learned",
+    "model.activation": "gelu",
+    "model.dropout": 0.2,
+    "model.attention_dropout": 0.2,
+    "model.activation_dropout": 0.2,
+    "model.embedding_dropout": 0.2,
+    "model.tie_embeddings": "none",
+    "model.max_positions": 512,
+    "training.batch_type": "sentences",
+    "training.batch_size": 2048,
+    "training.gradient_accumulation_steps": 2,
+    "training.max_steps": 99,
+    "training.max_epochs": 3,
+    "training.max_hours": 1.5,
+    "training.lr_schedule": "constant",
+    "training.noam_factor": 2.0,
+    "training.learning_rate": 1e-3,
+    "training.warmup_steps": 100,
+    "training.label_smoothing": 0.2,
+    "training.adam_betas": (0.9, 0.999),
+    "training.adam_eps": 1e-8,
+    "training.weight_decay": 0.01,
+    "training.clip_grad_norm": None,
+    "training.valid_steps": 7,
+    "training.save_steps": 7,
+    "training.log_steps": 7,
+    "training.keep_last": 9,
+    "training.keep_best": 2,
+    "training.average_last": 2,
+    "training.best_metric": "loss",
+    "training.patience": None,
+    "decoding.beam_size": 7,
+    "decoding.length_penalty": 1.0,
+    "decoding.length_penalty_type": "avg",
+    "decoding.max_length_a": 3.0,
+    "decoding.max_length_b": 20,
+    "decoding.n_best": 2,
+    "evaluation.metrics": ("bleu",),
+    "evaluation.valid_beam_size": 2,
+    "evaluation.tokenize": "char",
+    "evaluation.lowercase": True,
+}
+FREE = {
+    "name", "device",
+    "data.train", "data.valid", "data.test",  # by name; the content of the first two must stay
+    "training.max_steps", "training.max_epochs", "training.max_hours", "training.patience",
+    "training.valid_steps", "training.save_steps", "training.log_steps",
+    "training.keep_last", "training.keep_best", "training.average_last",
+    "decoding.beam_size", "decoding.length_penalty", "decoding.length_penalty_type", "decoding.max_length_a",
+    "decoding.max_length_b", "decoding.n_best",
+    "evaluation.metrics", "evaluation.valid_beam_size", "evaluation.tokenize", "evaluation.lowercase",
+}  # fmt: skip
+
+
+def keys() -> Iterator[str]:
+    for name, field in Config.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield from (f"{name}.{key}" for key in field.annotation.model_fields)
+        else:
+            yield name
+
+
+def value(config: Config, key: str) -> Any:
+    for name in key.split("."):
+        config = getattr(config, name)
+    return config
+
+
+def with_value(config: Config, key: str, new: Any) -> Config:
+    section, _, name = key.rpartition(".")
+    if not section:
+        return config.model_copy(update={name: new})
+    return config.model_copy(update={section: getattr(config, section).model_copy(update={name: new})})
+
+
+def test_every_key_is_either_free_to_change_or_not() -> None:
+    assert set(OTHER) == set(keys())
+    assert set(OTHER) > FREE
+
+
+@pytest.mark.parametrize("key", sorted(FREE))
+def test_a_free_key_may_change(config: Config, key: str) -> None:
+    changed = with_value(config, key, OTHER[key])
+    assert value(changed, key) != value(config, key)
+    assert resumed_config(changed, config) == changed
+
+
+@pytest.mark.parametrize("key", sorted(set(OTHER) - FREE))
+def test_any_other_key_is_refused_by_name_with_both_values(config: Config, key: str) -> None:
+    changed = with_value(config, key, OTHER[key])
+    assert value(changed, key) != value(config, key)
+    with pytest.raises(ConfigError) as error:
+        resumed_config(changed, config)
+    lines = str(error.value).split("\n")
+    assert lines[0] == "the run cannot be resumed with another configuration:"
+    assert lines[1] == f"  {key}: {value(config, key)!r} in the run, {OTHER[key]!r} now"
+    assert lines[2] == "Set these back, or start a new run with --run-dir or --overwrite"
+    assert len(lines) == 3
+
+
+def test_all_that_is_refused_is_named_at_once(config: Config) -> None:
+    changed = with_value(with_value(with_value(config, "seed", 9), "model.dropout", 0.9), "training.max_steps", 9)
+    with pytest.raises(ConfigError) as error:
+        resumed_config(changed, config)
+    assert re.findall(r"^  ([\w.]+):", str(error.value), re.M) == ["seed", "model.dropout"]
+
+
+def test_max_steps_is_not_free_under_cosine(config: Config) -> None:
+    cosine = with_value(with_value(config, "training.lr_schedule", "cosine"), "training.learning_rate", 1e-3)
+    assert resumed_config(with_value(cosine, "training.max_epochs", 3), cosine).training.max_epochs == 3
+    with pytest.raises(ConfigError, match=r"training\.max_steps: 20000 in the run, 9 now \(the cosine schedule"):
+        resumed_config(with_value(cosine, "training.max_steps", 9), cosine)
+
+
+def test_auto_precision_is_what_the_run_began_with(config: Config) -> None:
+    began = with_value(config, "precision", "bf16")
+    assert resumed_config(with_value(config, "precision", "auto"), began) == began
+    with pytest.raises(ConfigError, match="precision: 'bf16' in the run, 'fp32' now"):
+        resumed_config(config, began)
+
+
+# --- data -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_record_of_the_data_has_sizes_and_hashes(tmp_path: Path, config: Config) -> None:
+    files = data_files(config)
+    assert [(file["key"], Path(file["path"]).name) for file in files] == [
+        ("data.train", "train.src"),
+        ("data.train", "train.tgt"),
+        ("data.valid", "valid.src"),
+        ("data.valid", "valid.tgt"),
+    ]
+    assert files[0]["bytes"] == 6
+    # printf "train\n" | sha256sum
+    assert files[0]["sha256"] == "f6e12a5f03044dbc1249b543e1266da8aacd381f1ffa090b29c789c3d6efed78"
+    json.dumps(files)
+
+
+def test_unchanged_data_goes_through_wherever_it_lies(tmp_path: Path, config: Config) -> None:
+    began = {"data": data_files(config)}
+    check_data_unchanged(began, data_files(config))
+    moved = config_for(tmp_path / "elsewhere")
+    assert moved != config
+    check_data_unchanged(began, data_files(moved))
+
+
+@pytest.mark.parametrize("name", ["train.src", "train.tgt", "valid.src", "valid.tgt"])
+def test_changed_data_is_refused_by_file(tmp_path: Path, config: Config, name: str) -> None:
+    began = {"data": data_files(config)}
+    path = tmp_path / "data" / name
+    path.write_bytes(path.read_bytes().replace(b"a", b"b").replace(b"A", b"B"))  # as long as before
+    with pytest.raises(ConfigError) as error:
+        check_data_unchanged(began, data_files(config))
+    assert str(error.value).startswith(f"the data has changed since the run began ({path}): ")
+
+
+def test_test_sets_may_change(tmp_path: Path, config: Config) -> None:
+    began = {"data": data_files(config)}
+    (tmp_path / "data" / "test.src").write_text("another\n")
+    check_data_unchanged(began, data_files(config))
+
+
+def test_another_number_of_files_is_a_change(config: Config) -> None:
+    began = {"data": data_files(config)}
+    twice = with_value(config, "data.valid", config.data.valid * 2)
+    with pytest.raises(ConfigError, match="another number of files"):
+        check_data_unchanged(began, data_files(twice))
+
+
+def test_text_that_moved_from_validation_to_training_is_a_change(tmp_path: Path, config: Config) -> None:
+    twice = with_value(config, "data.valid", config.data.valid * 2)
+    began = {"data": data_files(twice)}
+    with pytest.raises(ConfigError, match=r"the data has changed since the run began \(.*valid\.src"):
+        check_data_unchanged(began, data_files(with_value(config, "data.train", config.data.train + config.data.valid)))
+
+
+def test_a_run_that_kept_no_record_of_its_data_goes_on_with_a_warning(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_data_unchanged({}, data_files(config))
+    assert "run.json does not tell what data the run began with" in caplog.text
+
+
+# --- how the run was made -------------------------------------------------------------------------------------------
+
+
+def test_the_environment_tells_what_a_number_depends_on() -> None:
+    found = json.loads(json.dumps(describe_environment(["transformer-cli", "train"], "cpu", 2)))
+    assert found["command"] == ["transformer-cli", "train"]
+    assert (found["device"], found["threads"], found["adam"]) == ("cpu", 2, "fused")
+    assert set(found["versions"]) >= {"transformer_cli", "python", "torch", "sentencepiece", "sacrebleu"}
+
+
+def test_the_commit_is_that_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.chdir(tmp_path)
+    assert describe_environment([], "cpu", 1)["git_commit"] is None
+    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run(["git", "init", "-q"], check=True)
+    subprocess.run(["git", *identity, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    assert re.fullmatch("[0-9a-f]{40}", describe_environment([], "cpu", 1)["git_commit"])

@@ -1,0 +1,113 @@
+"""The sets that `evaluate` scores: those a run names, or files given by hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.evaluation.sets import EvaluationSet, language_of, set_from_files, sets_of_run
+
+
+def corpus(folder: Path, name: str, pairs: list[tuple[str, str]]) -> str:
+    """Writes two files and says in YAML where they are."""
+    for side, suffix in enumerate(("src", "tgt")):
+        (folder / f"{name}.{suffix}").write_text("".join(pair[side] + "\n" for pair in pairs), encoding="utf-8")
+    return f"{{source: {folder}/{name}.src, target: {folder}/{name}.tgt}}"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run directory with two test sets, of which the first has two corpora."""
+    first = corpus(tmp_path, "first", [("a", "A"), ("b", "B")])
+    second = corpus(tmp_path, "second", [("c", "C")])
+    valid = corpus(tmp_path, "valid", [("v", "V"), ("w", "W")])
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "model.safetensors").touch()
+    (run / "checkpoints" / "step-00000010.safetensors").touch()
+    (run / "config.yaml").write_text(
+        f"name: x\ndata:\n  valid: [{valid}]\n  test:\n    news: [{first}, {second}]\n    talks: [{second}]\n"
+    )
+    return run
+
+
+NEWS = EvaluationSet("news", ["a", "b", "c"], [["A", "B", "C"]])
+TALKS = EvaluationSet("talks", ["c"], [["C"]])
+
+
+@pytest.mark.parametrize("part", ["", "model.safetensors", "checkpoints/step-00000010.safetensors"])
+def test_a_run_or_a_file_in_it_names_its_test_sets_in_order(run: Path, part: str) -> None:
+    assert sets_of_run(run / part, None) == [NEWS, TALKS]
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [("", "."), ("", "model.safetensors"), ("checkpoints", "step-00000010.safetensors"), ("checkpoints", "..")],
+)
+def test_the_run_is_found_from_inside_it(run: Path, place: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run / place)
+    assert sets_of_run(Path(name), None) == [NEWS, TALKS]
+
+
+def test_without_test_sets_it_is_the_validation_set(run: Path) -> None:
+    config = run / "config.yaml"
+    config.write_text(config.read_text().split("  test:")[0])
+    assert sets_of_run(run, None) == [EvaluationSet("valid", ["v", "w"], [["V", "W"]])]
+
+
+def test_a_limit_counts_lines_of_each_set(run: Path) -> None:
+    assert sets_of_run(run, 1) == [EvaluationSet("news", ["a"], [["A"]]), TALKS]
+
+
+def test_a_model_file_by_itself_names_no_sets(tmp_path: Path) -> None:
+    model = tmp_path / "alone" / "deep" / "model.safetensors"
+    model.parent.mkdir(parents=True)
+    model.touch()
+    with pytest.raises(ConfigError, match=r"model\.safetensors is not in a run directory.*--source and --reference"):
+        sets_of_run(model, None)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[str, str], Path]:
+    def write(name: str, text: str) -> Path:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return tmp_path / name
+
+    return write
+
+
+def test_files_make_a_set_named_after_the_first_reference(file: Callable[[str, str], Path]) -> None:
+    source, one, two = file("in.en", "a\nb\n"), file("ref.de", "A\nB\n"), file("ref2.de", "X\nY\n")
+    assert set_from_files(source, [one, two], None, "strict") == EvaluationSet(
+        "ref.de", ["a", "b"], [["A", "B"], ["X", "Y"]]
+    )
+    assert set_from_files(source, [one, two], 1, "strict") == EvaluationSet("ref.de", ["a"], [["A"], ["X"]])
+
+
+def test_a_reference_with_another_number_of_lines_is_named_with_both_counts(file: Callable[[str, str], Path]) -> None:
+    source, good, bad = file("in.en", "a\nb\n"), file("good.de", "A\nB\n"), file("bad.de", "A\nB\nC\n")
+    with pytest.raises(DataError, match=r"in\.en has 2 lines and .*bad\.de has 3"):
+        set_from_files(source, [good, bad], None, "strict")
+
+
+def test_a_line_ends_at_a_line_feed_alone(file: Callable[[str, str], Path]) -> None:
+    odd, plain = file("odd", "ba\u2028ce\ndi\x85fo\ngu\x0bha\n"), file("plain", "a\nb\nc\n")
+    assert set_from_files(odd, [plain], None, "strict").lines == ["ba\u2028ce", "di\x85fo", "gu\x0bha"]
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("ref.zh", "zh"),
+        ("ref.ZH", "zh"),
+        ("ref.zh-TW", "zh-tw"),
+        ("ref.ja", "ja"),
+        ("ref.ko", "ko"),
+        ("ref.de", "und"),
+        ("zh", "und"),
+        ("news.zh.txt", "und"),
+    ],
+)
+def test_the_suffix_tells_the_languages_that_need_their_own_tokenizer(name: str, language: str) -> None:
+    assert language_of(Path("folder.ja", name)) == language

@@ -1,0 +1,282 @@
+"""Lines in, translations out: each line's own whatever its neighbours, in order, and within its limits."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transformer_cli import checkpoint
+from transformer_cli.config.schema import Config, DecodingConfig
+from transformer_cli.data.corpus import Pair, read_lines
+from transformer_cli.data.tokenizer import BOS, EOS, PAD, train_tokenizers
+from transformer_cli.decoding import translator as module
+from transformer_cli.decoding.translator import Translation, Translator, load_model, load_tokenizers
+from transformer_cli.errors import CheckpointError, DataError
+from transformer_cli.model.masks import padding_mask, target_mask
+from transformer_cli.model.transformer import Transformer
+
+CPU = torch.device("cpu")
+LINES = ["ba ce di", "fo", "gu ha je ki lo mu na", "pe qi", "ro su ta ba ce di fo gu ha je", "ki lo"]
+EMPTY = Translation(text="", log_prob=0.0, score=0.0, n=0, truncated=False)
+
+
+def translator(sections: dict[str, Any] | None = None) -> Translator:
+    """A model that has learnt nothing, with its tokenizers."""
+    model = {"d_model": 16, "ffn_dim": 32, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 2}
+    values: dict[str, Any] = {
+        "name": "x",
+        "tokenizer": {"vocab_size": 50, "model_type": "bpe"},
+        "model": model,
+        "decoding": {"max_length_a": 0.5, "max_length_b": 4},  # it would hardly ever end by itself
+    }
+    for section, changes in (sections or {}).items():
+        values[section] = {**values.get(section, {}), **changes}
+    config = Config.model_validate(values)
+    tokenizers = train_tokenizers(lambda: (Pair(line, line.upper()) for line in LINES), config.tokenizer)
+    torch.manual_seed(2)
+    vocabularies = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    return Translator(Transformer(config.model, *vocabularies, pad=PAD), tokenizers, config, CPU, "fp32")
+
+
+@pytest.fixture(scope="module")
+def untrained() -> Translator:
+    return translator()
+
+
+def texts(found: Iterator[list[Translation]]) -> list[list[str]]:
+    return [[one.text for one in line] for line in found]
+
+
+# Order and batches
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5, 64])
+def test_translations_come_in_the_order_of_the_lines(untrained: Translator, batch_size: int) -> None:
+    alone = [untrained.best_texts([line])[0] for line in LINES]
+    assert len(set(alone)) > 3
+    assert texts(untrained.translate(LINES, batch_size=batch_size)) == [[text] for text in alone]
+
+
+def test_a_batch_holds_lines_of_like_length_longest_first_and_no_empty_ones(untrained: Translator) -> None:
+    assert list(untrained._batches([3, 0, 9, 3, 1], beam_size=1, batch_size=2)) == [[2, 0], [3, 4]]
+
+
+def test_long_lines_make_smaller_batches(untrained: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "decoding_cells", lambda device: 48)
+    # 48 cells are two rows of 11 + 1 with a beam of 2, three of 7 + 1, and never fewer than one row.
+    assert list(untrained._batches([11, 11, 7, 7, 7, 99], beam_size=2, batch_size=64)) == [[5], [0, 1], [2, 3, 4]]
+
+
+def test_one_line_is_answered_before_the_next_is_read(untrained: Translator) -> None:
+    read = []
+
+    def lines() -> Iterator[str]:
+        for line in LINES:
+            read.append(line)
+            yield line
+
+    answers = untrained.translate(lines(), batch_size=1)
+    next(answers)
+    next(answers)
+    assert read == LINES[:2]
+
+
+def test_an_endless_stream_is_translated_window_by_window(untrained: Translator) -> None:
+    answers = untrained.translate(itertools.cycle(LINES), batch_size=2)
+    assert len(list(itertools.islice(answers, 40))) == 40
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_line_without_pieces_has_the_empty_translation_whatever_n_best_is(
+    untrained: Translator, batch_size: int
+) -> None:
+    lines = ["", "   ", "\t", "\u200b", "\u3000", "ba ce", "\0"]
+    decoding = untrained.config.decoding.model_copy(update={"n_best": 3})
+    found = list(untrained.translate(lines, decoding, batch_size))
+    assert [len(line) for line in found] == [1, 1, 1, 1, 1, 3, 1]
+    assert all(line == [EMPTY] for line in found if len(line) == 1)
+    assert found[5] == next(untrained.translate(["ba ce"], decoding))
+
+
+def test_no_lines_give_no_translations(untrained: Translator) -> None:
+    assert list(untrained.translate([])) == []
+    assert untrained.best_texts(["", ""]) == ["", ""]
+
+
+# Scores and limits
+
+
+@pytest.mark.parametrize("kind", ["wu", "avg", "none"])
+def test_the_n_best_are_sorted_by_the_score_that_the_formula_gives(untrained: Translator, kind: str) -> None:
+    decoding = DecodingConfig.model_validate(
+        {"beam_size": 4, "n_best": 4, "length_penalty": 0.7, "length_penalty_type": kind, "max_length_b": 4}
+    )
+    penalty = {"wu": lambda n: ((5 + n) / 6) ** 0.7, "avg": lambda n: n**0.7, "none": lambda n: 1.0}[kind]
+    for line in untrained.translate(LINES, decoding):
+        assert [one.score for one in line] == sorted((one.score for one in line), reverse=True)
+        for one in line:
+            assert one.score == pytest.approx(one.log_prob / penalty(one.n), rel=1e-5)
+
+
+def test_the_limit_is_a_times_the_source_pieces_plus_b_steps_rounded_down(untrained: Translator) -> None:
+    decoding = DecodingConfig(beam_size=2, max_length_a=0.7, max_length_b=3)
+    for line, (best,) in zip(LINES, untrained.translate(LINES, decoding), strict=True):
+        limit = int(0.7 * len(untrained.tokenizers.source.encode(line)) + 3)
+        assert best.n == limit if best.truncated else best.n <= limit
+    assert any(best.truncated for (best,) in untrained.translate(LINES, decoding))
+
+
+def test_the_settings_of_the_run_hold_unless_others_are_given() -> None:
+    own = translator({"decoding": {"n_best": 2, "max_length_a": 0.0, "max_length_b": 2}})
+    assert [len(line) for line in own.translate(LINES)] == [2] * len(LINES)
+    assert all(one.n <= 2 for line in own.translate(LINES) for one in line)
+    assert [len(line) for line in own.translate(LINES, DecodingConfig(max_length_b=1))] == [1] * len(LINES)
+
+
+# Learned positions end somewhere
+
+
+@pytest.fixture(scope="module")
+def learned() -> Translator:
+    return translator(
+        {"model": {"positions": "learned", "max_positions": 12}, "data": {"max_length": 11}, "decoding": {"beam_size": 1}}
+    )
+
+
+def test_a_line_beyond_learned_positions_is_refused_by_number(learned: Translator) -> None:
+    source = learned.tokenizers.source
+    assert [len(source.encode(line)) for line in ("ba", "babababab", "bababababa")] == [3, 10, 11]
+    assert len(learned.best_texts(["bababababa"])) == 1
+    lines = ["ba"] * 20 + ["bababababab"]
+    for batch_size in (1, 64):
+        with pytest.raises(DataError, match=r"line 21 has 12 pieces.*max_positions 12\) take at most 11: split the line"):
+            list(learned.translate(lines, batch_size=batch_size))
+
+
+def test_a_translation_ends_where_learned_positions_do(learned: Translator) -> None:
+    decoding = DecodingConfig(beam_size=1, max_length_a=0.0, max_length_b=100)
+    (best,) = next(learned.translate(["ba"], decoding))
+    assert (best.n, best.truncated) == (12, True)
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [{}, {"tokenizer": {"shared": False, "vocab_size": 40}, "model": {"tie_embeddings": "target"}}],
+    ids=["shared", "separate"],
+)
+def test_a_file_translates_as_the_model_that_was_written(tmp_path: Path, sections: dict[str, Any]) -> None:
+    own = translator(sections)
+    checkpoint.write(tmp_path / "model.safetensors", own.as_file({"kind": "best"}))
+    again = Translator.load(tmp_path, device="cpu")
+    assert list(again.translate(LINES)) == list(own.translate(LINES))
+    assert list(Translator.load(str(tmp_path / "model.safetensors")).translate(LINES)) == list(own.translate(LINES))
+    shared = not sections
+    assert (again.tokenizers.source is again.tokenizers.target) == shared
+    assert again.as_file({}).tokenizers.keys() == ({"shared"} if shared else {"source", "target"})
+
+
+def test_a_file_can_be_used_in_another_precision(tmp_path: Path, untrained: Translator) -> None:
+    checkpoint.write(tmp_path / "model.safetensors", untrained.as_file({}))
+    half = Translator.load(tmp_path, device="cpu", precision="bf16")
+    assert {parameter.dtype for parameter in half.model.parameters()} == {torch.float32}
+    (exact,), (rounded,) = next(untrained.translate(["fo"])), next(half.translate(["fo"]))
+    assert rounded.log_prob != exact.log_prob
+    assert rounded.log_prob == pytest.approx(exact.log_prob, rel=0.05)
+
+
+def test_a_file_without_a_tokenizer_of_each_side_is_damaged(untrained: Translator) -> None:
+    proto = untrained.tokenizers.source.proto
+    for protos in ({}, {"source": proto}, {"source": proto, "other": proto}):
+        with pytest.raises(CheckpointError, match="holds no tokenizers"):
+            load_tokenizers(replace(untrained.as_file({}), tokenizers=protos))
+
+
+def test_weights_that_do_not_belong_to_the_configuration_are_refused(untrained: Translator) -> None:
+    file = untrained.as_file({})
+    name = next(iter(file.weights))
+    renamed = {("other" if key == name else key): tensor for key, tensor in file.weights.items()}
+    with pytest.raises(CheckpointError, match=f"not those its configuration asks for: .*{name}"):
+        load_model(replace(file, weights=renamed), untrained.tokenizers, "fused")
+    cut = {key: (tensor[:1] if key == name else tensor) for key, tensor in file.weights.items()}
+    with pytest.raises(CheckpointError, match="do not fit its configuration"):
+        load_model(replace(file, weights=cut), untrained.tokenizers, "fused")
+
+
+# A model that has seen a few updates only, so that hypotheses are close to each other: what leaks between neighbours
+# shows.
+
+
+@pytest.fixture(scope="module")
+def flat(trained: Path) -> Translator:
+    # By then the model has just begun to put out words.
+    return Translator.load(trained / "checkpoints" / "step-00000150.safetensors", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def neighbours(trained: Path, pairs: Callable[..., Iterator[tuple[str, str]]]) -> list[str]:
+    """Lines of one to nine words, and three of sixty in their midst."""
+    words = [source for source, _ in pairs(24, 3)]
+    long = " ".join(source for source, _ in pairs(60, 4)).split()
+    return [*words[:8], " ".join(long[:60]), *words[8:], " ".join(long[60:120]), " ".join(long[120:180])]
+
+
+def greedy(translator: Translator, line: str, limit: int) -> list[int]:
+    """The likeliest piece at each step, the whole prefix computed anew each time."""
+    src = torch.tensor([[*translator.tokenizers.source.encode(line), EOS]])
+    ids = [BOS]
+    with torch.inference_mode():
+        while len(ids) <= limit:
+            tgt = torch.tensor([ids])
+            hidden = translator.model(src, padding_mask(src, PAD), tgt, target_mask(tgt, PAD))
+            logits = translator.model.project(hidden[0, -1])
+            logits[[PAD, BOS]] = -torch.inf
+            ids.append(int(logits.argmax()))
+            if ids[-1] == EOS:
+                return ids[1:-1]
+    return ids[1:]
+
+
+def test_a_beam_of_one_is_the_likeliest_piece_at_each_step(flat: Translator, neighbours: list[str]) -> None:
+    lines = [line for line in neighbours if len(line.split()) < 10]
+    decoding = DecodingConfig(beam_size=1, max_length_a=1.0, max_length_b=5)
+    for line, (best,) in zip(lines, flat.translate(lines, decoding), strict=True):
+        limit = len(flat.tokenizers.source.encode(line)) + 5
+        assert best.text == flat.tokenizers.target.decode(greedy(flat, line, limit))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beam", [1, 4])
+def test_neighbours_have_no_say_in_a_translation(flat: Translator, neighbours: list[str], beam: int) -> None:
+    decoding = DecodingConfig(beam_size=beam, max_length_a=1.0, max_length_b=8)
+    alone = [best for (best,) in flat.translate(neighbours, decoding, batch_size=1)]
+    assert len({best.text for best in alone}) > 20
+    ties = 0
+
+    def compare(found: list[Translation]) -> None:
+        nonlocal ties
+        for one, other in zip(alone, found, strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+            if one.text != other.text:
+                ties += 1
+                assert abs(one.score - other.score) < 1e-5
+
+    for batch_size in (7, 64):
+        compare([best for (best,) in flat.translate(neighbours, decoding, batch_size)])
+    order = torch.randperm(len(neighbours), generator=torch.Generator().manual_seed(1)).tolist()
+    shuffled = [best for (best,) in flat.translate([neighbours[i] for i in order], decoding, 8)]
+    compare([shuffled[order.index(i)] for i in range(len(neighbours))])
+    assert ties <= 2
+
+
+def test_the_run_directory_its_model_file_and_its_test_agree(trained: Path) -> None:
+    sources = list(read_lines(trained.parents[1] / "test.src"))[:10]
+    expected = list(read_lines(trained / "test" / "test.hyp"))[:10]
+    torch.set_num_threads(1)
+    assert Translator.load(trained, device="cpu").best_texts(sources) == expected
