@@ -17,7 +17,7 @@ from transformer_cli.data.tokenizer import PAD
 from transformer_cli.device import Precision
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.training import step
-from transformer_cli.training.loss import LossSums, smoothed_cross_entropy
+from transformer_cli.training.loss import LossSums, fused_cross_entropy, smoothed_cross_entropy
 from transformer_cli.training.step import Updater, batch_loss, derived_seed
 
 CPU = torch.device("cpu")
@@ -199,6 +199,12 @@ def test_only_fp16_scales_its_loss() -> None:
     assert updater(precision="fp16").scaler.get_scale() == SCALE
     assert not updater(precision="bf16").scaler.is_enabled()
     assert not updater(precision="fp32").scaler.is_enabled()
+
+
+def test_only_fp16_takes_the_loss_whose_gradient_comes_after_the_scaling() -> None:
+    assert updater(precision="fp16").cross_entropy is smoothed_cross_entropy
+    assert updater(precision="bf16").cross_entropy is fused_cross_entropy
+    assert updater(precision="fp32").cross_entropy is fused_cross_entropy
 
 
 def test_a_step_whose_fp16_gradient_overflows_is_left_out_and_the_scale_is_halved() -> None:
