@@ -168,15 +168,14 @@ def test_without_a_terminal_each_log_is_one_line_with_the_time_left(
 ) -> None:
     clock = Clock(monkeypatch)
     to_stderr()
-    progress = Progress(total=100)
-    for _ in range(25):
+    with Progress(total=100) as progress:
+        for _ in range(25):
+            clock.now += 2.0
+            progress.advance()
+        progress.log("step 25/100", "loss 1.5")
         clock.now += 2.0
         progress.advance()
-    progress.log("step 25/100", "loss 1.5")
-    clock.now += 2.0
-    progress.advance()
-    assert capsys.readouterr().err == "step 25/100  loss 1.5  02:30 left\n"
-    progress.close()
+        assert capsys.readouterr().err == "step 25/100  loss 1.5  02:30 left\n"
     assert capsys.readouterr().err == ""
 
 
@@ -206,11 +205,10 @@ def test_at_a_terminal_there_is_a_bar_and_no_line(monkeypatch: pytest.MonkeyPatc
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     to_stderr()
-    progress = Progress(total=4, initial=1)
-    progress.advance()
-    progress.log("step 2/4", "loss 1.5")
-    progress.bar.refresh()
-    progress.close()
+    with Progress(total=4, initial=1) as progress:
+        progress.advance()
+        progress.log("step 2/4", "loss 1.5")
+        progress.bar.refresh()
     assert "\n" not in terminal.getvalue().rstrip("\n")
     last = terminal.getvalue().rstrip().rsplit("\r", 1)[-1]
     assert "2/4" in last
@@ -221,16 +219,22 @@ def test_a_message_does_not_break_the_bar(monkeypatch: pytest.MonkeyPatch) -> No
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     to_stderr()
-    progress = Progress(total=4)
-    LOGGER.info("in between")
-    progress.close()
+    with Progress(total=4):
+        LOGGER.info("in between")
     assert re.search(r"\r *\rin between\n", terminal.getvalue())
+
+
+def test_an_error_takes_the_bar_away_before_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with pytest.raises(ValueError, match="stop"), Progress(total=4):
+        raise ValueError("stop")
+    assert terminal.getvalue().endswith("\n")
 
 
 def test_progress_that_is_not_wanted_shows_nothing_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    progress = Progress(total=4, shown=False)
-    progress.advance()
-    progress.close()
+    with Progress(total=4, shown=False) as progress:
+        progress.advance()
     assert terminal.getvalue() == ""

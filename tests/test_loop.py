@@ -13,7 +13,7 @@ import torch
 from transformer_cli import checkpoint
 from transformer_cli.config.schema import Config
 from transformer_cli.data.batching import Batch
-from transformer_cli.errors import CheckpointError, ConfigError, NothingToDo, UserError
+from transformer_cli.errors import CheckpointError, ConfigError, NewerVersionError, NothingToDo, UserError
 from transformer_cli.training.loop import train
 from transformer_cli.training.step import Updater, UpdateResult
 
@@ -99,6 +99,19 @@ def test_a_model_among_the_checkpoints_is_none(finished: Path, run: Path, caplog
     shutil.copy(run / "model.safetensors", foreign)
     train(config_in(finished, max_steps=9), run, resume=True)
     assert f"{foreign} is a model without a training state" in caplog.text
+
+
+def test_a_checkpoint_of_a_later_version_is_not_passed_over(
+    finished: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = checkpoint.checkpoint_path(run, 8)
+    file = checkpoint.read(newest)
+    with monkeypatch.context() as later:
+        later.setattr(checkpoint, "FORMAT_VERSION", 99)
+        checkpoint.write(newest, file)
+    with pytest.raises(NewerVersionError, match="format version 99"):
+        train(config_in(finished, max_steps=9), run, resume=True)
+    assert newest.is_file()
 
 
 def test_a_finished_model_without_checkpoints_is_not_trained_away(finished: Path, run: Path) -> None:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from transformer_cli.config.load import config_from_plain
 from transformer_cli.config.schema import Config
-from transformer_cli.errors import CheckpointError, ConfigError
+from transformer_cli.errors import CheckpointError, ConfigError, NewerVersionError
 
 FORMAT_VERSION = 1
 METADATA_KEY = "transformer_cli"
@@ -196,7 +196,7 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
         header: dict[str, Any] = json.loads(text)
         version = header["format_version"]
         if version > FORMAT_VERSION:
-            raise CheckpointError(
+            raise NewerVersionError(
                 f"{path} has format version {version}, and this transformer_cli reads up to {FORMAT_VERSION}: "
                 "update transformer_cli to use it"
             )

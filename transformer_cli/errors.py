@@ -25,6 +25,10 @@ class CheckpointError(UserError):
     """A model file or checkpoint is missing, damaged, foreign or too new."""
 
 
+class NewerVersionError(CheckpointError):
+    """The file was written by a later transformer_cli, and is sound."""
+
+
 class NothingToDo(UserError):
     """A finished run was asked to go on. Exit code 3."""
 

@@ -121,6 +121,10 @@ class Progress:
         level = logging.INFO if self.bar.disable else logging.DEBUG
         LOGGER.log(level, "%s  %s  %s left", where, note, tqdm.format_interval(left))
 
-    def close(self) -> None:
-        """Take the bar away."""
-        self.bar.close()
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.close()  # or an error would be written behind it

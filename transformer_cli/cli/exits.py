@@ -29,3 +29,7 @@ class CommandGroup(TyperGroup):
             # The reader of our output, such as `head`, has seen enough. Python would complain again when it closes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from error
+        except OSError as error:
+            # A full disk, a folder that may not be written to.
+            print(f"error: {error.strerror}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+            raise typer.Exit(UserError.exit_code) from error

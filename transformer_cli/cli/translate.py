@@ -80,8 +80,8 @@ def translate(
     if at_terminal:
         print("Type a sentence and press Enter; end with Ctrl-D. (--help shows other ways.)", file=sys.stderr)
     sentences: Iterable[str] = text if text else lines.input_lines(source, errors)
-    progress = Progress(None, unit="line", shown=not text and not at_terminal)
-    with lines.output_stream(target) as stream:
+    shown = not text and not at_terminal
+    with lines.output_stream(target) as stream, Progress(None, unit="line", shown=shown) as progress:
         # One line at a time where somebody waits for each.
         for index, found in enumerate(translator.translate(sentences, decoding, 1 if at_terminal else batch_size)):
             if output_format == "jsonl":
@@ -91,4 +91,3 @@ def translate(
             stream.writelines(line + "\n" for line in written)
             stream.flush()
             progress.advance()
-    progress.close()

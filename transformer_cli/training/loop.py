@@ -22,7 +22,7 @@ from transformer_cli.data.filters import FilterCounts, drop_empty
 from transformer_cli.data.tokenizer import PAD, Tokenizers, train_tokenizers
 from transformer_cli.decoding.translator import Translator, load_model, load_tokenizers
 from transformer_cli.device import attention_form, choose_device, decoding_precision, set_threads, training_precision
-from transformer_cli.errors import CheckpointError, DataError, NothingToDo, UserError
+from transformer_cli.errors import CheckpointError, DataError, NewerVersionError, NothingToDo, UserError
 from transformer_cli.log import LOGGER, Metrics, Progress, RunLog
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.training.finish import TrainingResult, choose_model, test_model
@@ -119,48 +119,49 @@ def train(
         save_steps = settings.save_steps or settings.valid_steps
         planned_epoch = -1
         before, began = state.seconds, time.monotonic()
-        progress = Progress(settings.max_steps, state.step)
-        while not state.stop_reason(settings):
-            if planned_epoch != state.epoch:
-                planned_epoch = state.epoch
-                updates = plan_epoch(dataset, update_size, settings.batch_type, config.seed, planned_epoch)
-            started = time.monotonic()
-            rate = learning_rate(state.step + 1, config)
-            parts = micro_batches(updates[state.update_in_epoch], dataset, settings.batch_size, settings.batch_type)
-            update = updater.update([make_batch(dataset, part) for part in parts], state.step + 1, rate)
-            state.advance(len(updates))
-            # In fp16 a gradient may overflow: that step was left out, and the loss scale is smaller from now on.
-            if not (math.isfinite(update.loss) and (math.isfinite(update.grad_norm) or precision == "fp16")):
-                raise _diverged(state.step, rate)
-            state.interval.add(update.loss, update.nll, update.tokens, time.monotonic() - started)
-            state.seconds = before + time.monotonic() - began
-            progress.advance()
+        with Progress(settings.max_steps, state.step) as progress:
+            while not state.stop_reason(settings):
+                if planned_epoch != state.epoch:
+                    planned_epoch = state.epoch
+                    updates = plan_epoch(dataset, update_size, settings.batch_type, config.seed, planned_epoch)
+                started = time.monotonic()
+                rate = learning_rate(state.step + 1, config)
+                parts = micro_batches(updates[state.update_in_epoch], dataset, settings.batch_size, settings.batch_type)
+                update = updater.update([make_batch(dataset, part) for part in parts], state.step + 1, rate)
+                state.advance(len(updates))
+                # In fp16 a gradient may overflow: that step was left out, and the loss scale is smaller from now on.
+                if not (math.isfinite(update.loss) and (math.isfinite(update.grad_norm) or precision == "fp16")):
+                    raise _diverged(state.step, rate)
+                state.interval.add(update.loss, update.nll, update.tokens, time.monotonic() - started)
+                state.seconds = before + time.monotonic() - began
+                progress.advance()
 
-            # every log_steps, and at the end: log
-            if state.step % settings.log_steps == 0 or state.stop_reason(settings):
-                event = _train_event(state, rate, update.grad_norm)
-                metrics.write("train", event)
-                note = "loss {loss:.4f}  ppl {ppl:.2f}  lr {lr:.2e}  {tokens_per_s:,.0f} tgt tokens/s".format(**event)
-                progress.log(f"step {state.step}/{settings.max_steps}", note)
-                state.interval = Interval()
+                # every log_steps, and at the end: log
+                if state.step % settings.log_steps == 0 or state.stop_reason(settings):
+                    event = _train_event(state, rate, update.grad_norm)
+                    metrics.write("train", event)
+                    note = "loss {loss:.4f}  ppl {ppl:.2f}  lr {lr:.2e}  {tokens_per_s:,.0f} tgt tokens/s".format(
+                        **event
+                    )
+                    progress.log(f"step {state.step}/{settings.max_steps}", note)
+                    state.interval = Interval()
 
-            # every valid_steps, and at the end: validate, and keep the model if it is the best so far
-            if state.step % settings.valid_steps == 0 or state.stop_reason(settings):
-                _validate(run, settings, state, validator, translator, metrics)
+                # every valid_steps, and at the end: validate, and keep the model if it is the best so far
+                if state.step % settings.valid_steps == 0 or state.stop_reason(settings):
+                    _validate(run, settings, state, validator, translator, metrics)
 
-            # every save_steps, and at the end: save all that resuming needs
-            if state.step % save_steps == 0 or state.stop_reason(settings):
-                state.metrics_lines = metrics.lines
-                state.loss_scale = updater.scaler.state_dict()
-                file = replace(
-                    translator.as_file({"kind": "checkpoint", "step": state.step}),
-                    training=state.to_plain(),
-                    optimizer=updater.optimizer_tensors(),
-                )
-                checkpoint.write(checkpoint.checkpoint_path(run.path, state.step), file)
-                steps = [step for step, _ in checkpoint.list_checkpoints(run.path)]
-                run.prune_checkpoints(settings.keep_last, state.best_steps(settings.keep_best, steps))
-        progress.close()
+                # every save_steps, and at the end: save all that resuming needs
+                if state.step % save_steps == 0 or state.stop_reason(settings):
+                    state.metrics_lines = metrics.lines
+                    state.loss_scale = updater.scaler.state_dict()
+                    file = replace(
+                        translator.as_file({"kind": "checkpoint", "step": state.step}),
+                        training=state.to_plain(),
+                        optimizer=updater.optimizer_tensors(),
+                    )
+                    checkpoint.write(checkpoint.checkpoint_path(run.path, state.step), file)
+                    steps = [step for step, _ in checkpoint.list_checkpoints(run.path)]
+                    run.prune_checkpoints(settings.keep_last, state.best_steps(settings.keep_best, steps))
 
         # A limit that was lowered on resuming ends a run where it has not been validated.
         if str(state.step) not in state.scores:
@@ -201,6 +202,8 @@ def _newest_checkpoint(run: RunDir) -> ModelFile | None:
             if not file.training:
                 raise CheckpointError(f"{path} is a model without a training state, and no checkpoint")
             return file
+        except NewerVersionError:
+            raise
         except CheckpointError as error:
             LOGGER.warning("%s; trying the one before", error)
     if saved:
