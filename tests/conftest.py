@@ -31,7 +31,7 @@ data:
   max_length: 64
 tokenizer: {vocab_size: 60, model_type: bpe}
 model: {d_model: 16, ffn_dim: 32, num_heads: 2, encoder_layers: 1, decoder_layers: 1}
-training: {batch_type: sentences, batch_size: 32, max_steps: 20, warmup_steps: 10, valid_steps: 10, log_steps: 5}
+training: {batch_type: sentences, batch_size: 32, max_steps: 20, warmup_steps: 200, valid_steps: 10, log_steps: 5}
 decoding: {max_length_a: 1.0, max_length_b: 6}
 """
 
