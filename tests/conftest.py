@@ -17,7 +17,7 @@ from transformer_cli.cli import app
 Pairs = Sequence[tuple[str, str]]
 Command = Callable[..., CompletedProcess[str]]
 
-WORDS = "ba ce di fo gu ha je ki lo mu na pe qi ro su ta".split()
+WORDS = ["ba", "ce", "di", "fo", "gu", "ha", "je", "ki", "lo", "mu", "na", "pe", "qi", "ro", "su", "ta"]
 SPLITS = {"train": (400, 1), "valid": (20, 2), "test": (10, 3)}  # pairs, seed
 
 # So small that twenty steps take about a second. What a test wants otherwise it sets.
@@ -95,10 +95,9 @@ def cli() -> Command:
     def run(*arguments: object, stdin: str | bytes = "") -> CompletedProcess[str]:
         torch.set_num_threads(1)
         # An exception that is no exit code is the test's to see.
-        result = CliRunner().invoke(app, [str(word) for word in arguments], input=stdin, catch_exceptions=False)
-        return CompletedProcess(
-            arguments, result.exit_code, result.stdout_bytes.decode(), result.stderr_bytes.decode()
-        )
+        words = [str(word) for word in arguments]
+        result = CliRunner().invoke(app, words, input=stdin, catch_exceptions=False)
+        return CompletedProcess(words, result.exit_code, result.stdout_bytes.decode(), result.stderr_bytes.decode())
 
     return run
 
@@ -110,15 +109,16 @@ def program() -> Command:
     def run(
         *arguments: object, stdin: bytes = b"", cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> CompletedProcess[str]:
+        words = [sys.executable, "-m", "transformer_cli", *map(str, arguments)]
         done = subprocess.run(
-            [sys.executable, "-m", "transformer_cli", *map(str, arguments)],
+            words,
             input=stdin,
             capture_output=True,
             cwd=cwd,
             env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
             check=False,
         )
-        return CompletedProcess(arguments, done.returncode, done.stdout.decode(), done.stderr.decode())
+        return CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return run
 

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,14 +48,13 @@ def test_standard_output_is_utf8_with_line_feeds_under_any_locale(monkeypatch: p
 
 
 def test_lines_written_before_an_error_stay(tmp_path: Path) -> None:
-    def lines() -> list[str]:
+    def lines() -> Iterator[str]:
+        yield "first"
         raise DataError("the second line cannot be had")
 
-    target = tmp_path / "out"
-    with pytest.raises(DataError, match="second line"), output_stream(target) as stream:
-        stream.write("first\n")
-        stream.writelines(lines())
-    assert target.read_bytes() == b"first\n"
+    with pytest.raises(DataError, match="second line"):
+        write_lines(tmp_path / "out", lines())
+    assert (tmp_path / "out").read_bytes() == b"first\n"
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -87,9 +87,7 @@ def test_the_formats_of_plain_text(numbered: bool, scores: bool, expected: list[
 
 def test_json_has_one_object_a_translation_unrounded_and_readable() -> None:
     first, second = json_lines(7, [BEST, SECOND])
-    assert first == (
-        '{"index": 7, "text": "Œuvre 你好", "score": -1.0, "log_prob": -1.25, "n": 4, "truncated": false}'
-    )
+    assert first == ('{"index": 7, "text": "Œuvre 你好", "score": -1.0, "log_prob": -1.25, "n": 4, "truncated": false}')
     assert json.loads(second) == {
         "index": 7,
         "text": "",

@@ -115,7 +115,10 @@ def test_the_n_best_are_sorted_by_the_score_that_the_formula_gives(untrained: Tr
     decoding = DecodingConfig.model_validate(
         {"beam_size": 4, "n_best": 4, "length_penalty": 0.7, "length_penalty_type": kind, "max_length_b": 4}
     )
-    penalty = {"wu": lambda n: ((5 + n) / 6) ** 0.7, "avg": lambda n: n**0.7, "none": lambda n: 1.0}[kind]
+
+    def penalty(n: int) -> float:
+        return float({"wu": ((5 + n) / 6) ** 0.7, "avg": n**0.7, "none": 1.0}[kind])
+
     for line in untrained.translate(LINES, decoding):
         assert [one.score for one in line] == sorted((one.score for one in line), reverse=True)
         for one in line:
@@ -143,7 +146,11 @@ def test_the_settings_of_the_run_hold_unless_others_are_given() -> None:
 @pytest.fixture(scope="module")
 def learned() -> Translator:
     return translator(
-        {"model": {"positions": "learned", "max_positions": 12}, "data": {"max_length": 11}, "decoding": {"beam_size": 1}}
+        {
+            "model": {"positions": "learned", "max_positions": 12},
+            "data": {"max_length": 11},
+            "decoding": {"beam_size": 1},
+        }
     )
 
 
@@ -153,7 +160,9 @@ def test_a_line_beyond_learned_positions_is_refused_by_number(learned: Translato
     assert len(learned.best_texts(["bababababa"])) == 1
     lines = ["ba"] * 20 + ["bababababab"]
     for batch_size in (1, 64):
-        with pytest.raises(DataError, match=r"line 21 has 12 pieces.*max_positions 12\) take at most 11: split the line"):
+        with pytest.raises(
+            DataError, match=r"line 21 has 12 pieces.*max_positions 12\) take at most 11: split the line"
+        ):
             list(learned.translate(lines, batch_size=batch_size))
 
 

@@ -1,4 +1,4 @@
-"""`transformer-cli evaluate`: the numbers of sacreBLEU for a run's own sets, for files, and for what others translated."""
+"""`transformer-cli evaluate`: sacreBLEU's numbers for a run's own sets, for files, and for what others translated."""
 
 import json
 import os
@@ -171,9 +171,7 @@ def test_only_a_line_feed_ends_a_line(cli: Command, tmp_path: Path) -> None:
 # A run
 
 
-def test_the_test_scores_of_training_come_out_again(
-    cli: Command, training: tuple[Path, CompletedProcess[str]]
-) -> None:
+def test_the_test_scores_of_training_come_out_again(cli: Command, training: tuple[Path, CompletedProcess[str]]) -> None:
     run, done = training
     again = cli("evaluate", run, "--threads", 1)
     assert again.returncode == 0
@@ -286,7 +284,11 @@ def test_without_a_test_set_it_is_the_validation_set(cli: Command, train: Comman
         (["--hypothesis", "hyp", "--reference", "ref", "--metric", "ter"], 2, "--metric"),
         (["--hypothesis", "hyp", "--reference", "ref", "--limit", 0], 2, "--limit"),
         (["--hypothesis", "hyp", "--reference", "three"], 1, "hyp has 4 lines and "),
-        (["--hypothesis", "hyp", "--reference", "ref", "--reference", "three"], 1, "three has 3: they must be parallel"),
+        (
+            ["--hypothesis", "hyp", "--reference", "ref", "--reference", "three"],
+            1,
+            "three has 3: they must be parallel",
+        ),
         (["--hypothesis", "hyp", "--reference", "nowhere"], 1, "nowhere: No such file or directory"),
         (["--hypothesis", "empty", "--reference", "empty"], 1, "no lines to score"),
         (["nowhere"], 1, "nowhere does not exist"),

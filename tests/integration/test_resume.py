@@ -1,0 +1,317 @@
+"""`transformer-cli train --resume`: however a run was cut, it ends bit for bit as if it had never been."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+import torch
+
+from transformer_cli import checkpoint
+from transformer_cli.training import loop
+from transformer_cli.training.step import Updater, UpdateResult
+
+Command = Callable[..., CompletedProcess[str]]
+
+# 400 pairs are 13 updates of 32, so that neither 50 nor most of the checkpoints lie at the end of an epoch.
+SETTINGS = (
+    "model.dropout=0.1",
+    "model.attention_dropout=0.1",
+    "training.log_steps=1",
+    "training.valid_steps=25",
+    "training.save_steps=10",
+    "training.keep_last=20",
+    "training.average_last=3",
+)
+UNTIL_100 = (*SETTINGS, "training.max_steps=100")
+CLOCK = ("seconds", "tokens_per_s")
+
+
+@pytest.fixture(scope="module")
+def unbroken(train: Command, small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 100 updates in one go; tests only read it."""
+    run = tmp_path_factory.mktemp("unbroken") / "run"
+    assert train(small, run, *UNTIL_100).returncode == 0
+    return run
+
+
+@pytest.fixture
+def copy(unbroken: Path, tmp_path: Path) -> Path:
+    """The finished run, to be damaged or continued."""
+    return Path(shutil.copytree(unbroken, tmp_path / "copy"))
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in event.items() if key not in CLOCK} for event in found]
+
+
+def saved(run: Path, step: int) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, bytes]]:
+    """All that a checkpoint holds but the clock."""
+    file = checkpoint.read(checkpoint.checkpoint_path(run, step))
+    training = {key: value for key, value in file.training.items() if key != "seconds"}
+    training["interval"] = {key: value for key, value in training["interval"].items() if key != "seconds"}
+    tensors = {f"model.{name}": tensor for name, tensor in file.weights.items()}
+    tensors |= {f"optimizer.{name}": tensor for name, tensor in file.optimizer.items()}
+    return training, tensors, dict(file.tokenizers)
+
+
+def assert_same_run(run: Path, unbroken: Path) -> None:
+    training, tensors, tokenizers = saved(run, 100)
+    expected_training, expected, expected_tokenizers = saved(unbroken, 100)
+    assert any(name.endswith(".exp_avg_sq") for name in expected)
+    assert tensors.keys() == expected.keys()
+    assert [name for name in expected if not torch.equal(tensors[name], expected[name])] == []
+    assert tokenizers == expected_tokenizers
+    assert training == expected_training
+    assert metrics(run) == metrics(unbroken)
+    for name in ("samples", "test"):
+        files = {path.name: path.read_bytes() for path in (run / name).iterdir()}
+        assert files == {path.name: path.read_bytes() for path in (unbroken / name).iterdir()}
+    ours, theirs = (checkpoint.read(path / "model.safetensors") for path in (run, unbroken))
+    assert ours.origin == theirs.origin
+    assert all(torch.equal(ours.weights[name], theirs.weights[name]) for name in theirs.weights)
+
+
+# As if it had never been cut
+
+
+def test_a_run_of_50_updates_resumed_to_100_in_a_new_process_is_the_run_of_100(
+    program: Command, train: Command, small: Path, unbroken: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert train(small, run, *SETTINGS, "training.max_steps=50", flags=["--threads", 1]).returncode == 0
+    log = (run / "train.log").read_text()
+    before = (run / "metrics.jsonl").read_text().splitlines()[:52]  # 50 log lines, 2 validations
+    # The run's own number of threads holds, not that of the environment.
+    done = program(
+        "train", small, "--run-dir", run, "--resume", *(word for s in UNTIL_100 for word in ("--set", s)),
+        env={"OMP_NUM_THREADS": "2"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "resumed after step 50" in done.stderr
+    assert "with 1 thread;" in done.stderr
+    assert_same_run(run, unbroken)
+    # What was there is continued, not written anew.
+    assert (run / "train.log").read_text().startswith(log)
+    assert (run / "metrics.jsonl").read_text().splitlines()[:52] == before
+
+
+@pytest.mark.parametrize("cut_at", [14, 39, 60, 99])
+def test_a_run_cut_at_any_update_ends_as_if_it_had_not_been(
+    train: Command, small: Path, unbroken: Path, tmp_path: Path, cut_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = Updater.update
+
+    def interrupted(self: Updater, batches: Any, step: int, rate: float) -> UpdateResult:
+        if step == cut_at:
+            raise KeyboardInterrupt
+        return update(self, batches, step, rate)
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Updater, "update", interrupted)
+        done = train(small, run, *UNTIL_100)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.endswith("interrupted\n")
+    resumed = train(small, run, *UNTIL_100, flags=["--resume"])
+    assert f"resumed after step {(cut_at - 1) // 10 * 10}" in resumed.stderr
+    assert resumed.stdout.startswith("test BLEU ")
+    assert_same_run(run, unbroken)
+
+
+def test_accumulated_updates_resume_too(train: Command, small: Path, tmp_path: Path) -> None:
+    settings = [*SETTINGS, "training.gradient_accumulation_steps=3", "training.batch_type=tokens"]
+    settings += ["data.max_length=11", "training.batch_size=60"]
+    whole = train(small, tmp_path / "whole", *settings, "training.max_steps=100")
+    assert whole.returncode == 0
+    assert train(small, tmp_path / "run", *settings, "training.max_steps=50").returncode == 0
+    resumed = train(small, tmp_path / "run", *settings, "training.max_steps=100", flags=["--resume"])
+    assert resumed.stdout == whole.stdout
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
+def test_a_run_that_is_killed_ends_as_if_it_had_not_been(
+    train: Command, small: Path, unbroken: Path, tmp_path: Path, how: signal.Signals
+) -> None:
+    run = tmp_path / "run"
+    words = [word for setting in UNTIL_100 for word in ("--set", setting)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "transformer_cli", "train", str(small), "--run-dir", str(run), *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    log = run / "metrics.jsonl"
+    while process.poll() is None and not (log.exists() and log.read_bytes().count(b"\n") >= 30):
+        time.sleep(0.005)
+    process.send_signal(how)
+    assert process.wait() == (-9 if how == signal.SIGKILL else 130)
+    assert train(small, run, *UNTIL_100, flags=["--resume"]).returncode == 0
+    assert_same_run(run, unbroken)
+
+
+def test_a_run_cut_between_its_last_update_and_its_test_is_finished(
+    train: Command, small: Path, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "test_model", interrupted)
+        assert train(small, run, *UNTIL_100).returncode == 130
+    assert not (run / "test").exists()
+    resumed = train(small, run, *UNTIL_100, flags=["--resume"])
+    assert resumed.returncode == 0
+    assert "resumed after step 100" in resumed.stderr
+    assert "step 100/100" not in resumed.stderr
+    assert_same_run(run, unbroken)
+
+
+def test_a_run_without_a_checkpoint_yet_starts_from_the_beginning_and_says_so(
+    train: Command, small: Path, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Updater, "update", interrupted)
+        assert train(small, run, *UNTIL_100).returncode == 130
+    resumed = train(small, run, *UNTIL_100, flags=["--resume"])
+    assert resumed.returncode == 0
+    assert f"{run} has no checkpoint yet: starting from the beginning" in resumed.stderr
+    assert_same_run(run, unbroken)
+
+
+# What is left to do, and what may change
+
+
+def test_a_finished_run_has_nothing_left_to_do(train: Command, small: Path, copy: Path) -> None:
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    done = train(small, copy, *UNTIL_100, flags=["--resume"])
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "is finished: step 100 of training.max_steps 100" in done.stderr
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
+def test_limits_and_what_does_not_touch_training_may_change(train: Command, small: Path, copy: Path) -> None:
+    settings = ["training.max_steps=104", "training.valid_steps=2", "training.log_steps=4", "training.keep_last=30"]
+    settings += ["evaluation.valid_beam_size=2", "decoding.beam_size=1", "data.test=", "name=renamed"]
+    done = train(small, copy, *SETTINGS[:2], "training.save_steps=10", *settings, flags=["--resume"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("valid BLEU ")
+    assert [event["step"] for event in metrics(copy) if event["event"] == "valid"][-3:] == [102, 104, 104]
+
+
+@pytest.mark.parametrize(
+    "changed", ["model.d_model=32", "training.label_smoothing=0.0", "training.batch_size=16", "seed=8"]
+)
+def test_what_would_make_it_another_run_is_refused_by_name(
+    train: Command, small: Path, copy: Path, changed: str
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in copy.rglob("*")}
+    done = train(small, copy, *UNTIL_100, "training.max_steps=120", changed, flags=["--resume"])
+    assert (done.returncode, done.stdout) == (2, "")
+    key, _, value = changed.partition("=")
+    assert f"\n  {key}: " in done.stderr
+    assert f"{value} now" in done.stderr
+    assert "--overwrite" in done.stderr
+    assert {path: path.stat().st_mtime_ns for path in copy.rglob("*")} == before
+
+
+def test_training_text_that_has_changed_is_refused_by_file(
+    train: Command, project: Callable[..., Path], tmp_path: Path
+) -> None:
+    config = project(tmp_path / "text")
+    assert train(config, tmp_path / "run", "training.max_steps=2").returncode == 0
+    with (tmp_path / "text" / "train.src").open("a") as file:
+        file.write("ba\n")
+    done = train(config, tmp_path / "run", "training.max_steps=4", flags=["--resume"])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the data has changed since the run began" in done.stderr
+    assert "train.src" in done.stderr
+
+
+def test_another_number_of_threads_is_said_to_end_bit_equality(train: Command, small: Path, copy: Path) -> None:
+    done = train(small, copy, *SETTINGS, "training.max_steps=101", flags=["--resume", "--threads", 2])
+    assert done.returncode == 0
+    assert "no longer bit for bit the unbroken run" in done.stderr
+    assert json.loads((copy / "run.json").read_text())["threads"] == 2
+
+
+# Files that were cut short, and files that are none
+
+
+@pytest.mark.parametrize("damage", ["half", "empty", "flipped"])
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
+    train: Command, small: Path, unbroken: Path, copy: Path, damage: str
+) -> None:
+    newest = checkpoint.checkpoint_path(copy, 100)
+    content = bytearray(newest.read_bytes())
+    content[-100] ^= 1
+    newest.write_bytes({"half": content[: len(content) // 2], "empty": bytearray(), "flipped": content}[damage])
+    done = train(small, copy, *UNTIL_100, flags=["--resume"])
+    assert done.returncode == 0
+    assert f"warning: {newest} is " in done.stderr
+    assert "trying the one before" in done.stderr
+    assert "resumed after step 90" in done.stderr
+    assert_same_run(copy, unbroken)
+
+
+def test_when_no_checkpoint_can_be_read_nothing_is_started_anew(train: Command, small: Path, copy: Path) -> None:
+    for _, path in checkpoint.list_checkpoints(copy):
+        path.write_bytes(path.read_bytes()[:1000])
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    done = train(small, copy, *UNTIL_100, flags=["--resume"])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"no checkpoint of {copy} can be read" in done.stderr
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
+class Evil:
+    """What a pickle can do to the one who opens it."""
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return os.mkdir, ("PWNED",)
+
+
+@pytest.mark.parametrize("real", [False, True], ids=["nothing else", "among real weights"])
+def test_a_pickle_is_refused_by_every_command_and_runs_nothing(
+    cli: Command, train: Command, small: Path, copy: Path, tmp_path: Path, real: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    weights = dict(checkpoint.read(copy / "model.safetensors").weights) if real else {}
+    torch.save({"model": Evil(), **weights}, "evil.pt")
+
+    def assert_refused(done: CompletedProcess[str], code: int) -> None:
+        assert (done.returncode, done.stdout) == (code, "")
+        assert "is not a safe model file: it looks like a PyTorch pickle" in done.stderr
+        assert not (place / "PWNED").exists()
+
+    assert_refused(cli("translate", "evil.pt", "di fo"), 1)
+    files = ("--source", small.with_name("test.src"), "--reference", small.with_name("test.tgt"))
+    assert_refused(cli("evaluate", "evil.pt", *files), 1)
+
+    # As the newest checkpoint it is passed over; with no other, the run is not resumed.
+    shutil.copy("evil.pt", checkpoint.checkpoint_path(copy, 110))
+    assert_refused(train(small, copy, *UNTIL_100, flags=["--resume"]), 3)
+    for _, path in checkpoint.list_checkpoints(copy):
+        shutil.copy("evil.pt", path)
+    assert_refused(train(small, copy, *UNTIL_100, flags=["--resume"]), 1)
+    # And as the model of the run it is no model.
+    shutil.copy("evil.pt", copy / "model.safetensors")
+    assert_refused(cli("translate", copy, "di fo"), 1)
