@@ -7,7 +7,7 @@ CLI := $(CURDIR)/$(BIN)/transformer-cli
 .PHONY: help demo test fast format clean
 
 help:
-	@echo "make demo     train, translate and evaluate on a small corpus (a few minutes)"
+	@echo "make demo     train, evaluate and translate on a built-in corpus (a few minutes)"
 	@echo "make test     everything that must hold: format, lint, types, tests"
 	@echo "make fast     the tests that take seconds"
 	@echo "make format   put the code into shape"
@@ -19,12 +19,20 @@ help:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint scripts/constraints.txt --editable '.[dev]'
 	touch $@
 
+# Sentences that are not in the training text; a test sees to it.
 demo: .venv/done
 	rm -rf demo
-	$(CLI) init demo --template copy
+	$(CLI) init demo
 	cd demo && $(CLI) train config.yaml
-	cd demo && $(CLI) translate runs/copy-task "ba de ko ku la mi" "nu nu bo"
-	cd demo && $(CLI) evaluate runs/copy-task
+	cd demo && $(CLI) evaluate runs/demo-en-de
+	cd demo && $(CLI) translate runs/demo-en-de \
+		"If it is cold, the woman wears a beautiful scarf." \
+		"My colleague does not understand these poems because they are too difficult." \
+		"Will you give your father beautiful flowers next week?"
+	@echo
+	@echo "Translate more:  cd demo && $(CLI) translate runs/demo-en-de \"The dog sleeps.\""
+	@echo "Your own text:   $(CLI) init mine --source my.en --target my.de"
+	@echo "                 $(CLI) train mine/config.yaml"
 
 test: .venv/done
 	$(BIN)/ruff format --check .

@@ -275,6 +275,7 @@ def test_a_conflict_is_shown_at_a_key_that_was_written(folder: Path, text: str, 
 # --- Plain words ------------------------------------------------------------------------------------------------------
 
 CORPORA = "a list of {source: FILE, target: FILE}"
+PART = f"{CORPORA}, or {{hold_out: NUMBER}}"
 NAME = "letters, digits and . _ + - (at most 100, a letter or digit first)"
 
 
@@ -303,6 +304,7 @@ NAME = "letters, digits and . _ + - (at most 100, a letter or digit first)"
         ("model: {dropout: 1}", "model.dropout: must be less than 1, not 1"),
         ("training: {adam_eps: 0}", "training.adam_eps: must be more than 0, not 0"),
         ("tokenizer: {character_coverage: 1.5}", "tokenizer.character_coverage: must be at most 1, not 1.5"),
+        ("tokenizer: {character_coverage: 0.9}", "tokenizer.character_coverage: must be at least 0.98, not 0.9"),
         ("training: {adam_betas: [0.9]}", "training.adam_betas: must be a list such as [0.9, 0.98], not [0.9]"),
         ("training: {adam_betas: [0.9, 0.98, 0]}", "training.adam_betas: must be a list such as [0.9, 0.98], not "
          "[0.9, 0.98, 0]"),
@@ -318,8 +320,12 @@ NAME = "letters, digits and . _ + - (at most 100, a letter or digit first)"
         ("data: {train: [{source: 3, target: b}]}", "data.train[0].source: must be a file name, not 3"),
         ("data: {train: [{source: '', target: b}]}", "data.train[0].source: must be a file name, not ''"),
         ("data: {train: [{source: [a], target: b}]}", "data.train[0].source: must be a file name, not ['a']"),
-        ("data: {test: [a]}", f"data.test: must be names with {CORPORA} each, not ['a']"),
-        ("data: {test: {a: b}}", f"data.test.a: must be {CORPORA}, not 'b'"),
+        ("data: {test: [a]}", f"data.test: must be names with {PART} each, not ['a']"),
+        ("data: {test: {a: b}}", f"data.test.a: must be {PART}, not 'b'"),
+        ("data: {valid: {source: a, target: b}}", f"data.valid: must be {PART}, not {{source: 'a', target: 'b'}}"),
+        ("data: {valid: {hold_out: 0}}", "data.valid.hold_out: must be at least 1, not 0"),
+        ("data: {test: {a: {hold_out: x}}}", "data.test.a.hold_out: must be a whole number, not 'x'"),
+        ("data: {valid: {holdout: 5}}", "data.valid.holdout: unknown key; did you mean data.valid.hold_out?"),
         ("data: {test: {a b: []}}", f"data.test.'a b': must be {NAME}, not 'a b'"),
         ("data: {source_lang: Klingon language}", "data.source_lang: must be a language tag such as en or pt-BR, not "
          "'Klingon language'"),
@@ -422,7 +428,7 @@ def test_a_file_from_an_override_is_an_error_of_the_override(folder: Path) -> No
 def test_training_needs_data_to_train_and_to_validate_on(folder: Path, text: str) -> None:
     assert [line.partition(": ")[2] for line in training_errors(text)] == [
         f"data.train: needed to train; give {CORPORA}",
-        f"data.valid: needed to train; give {CORPORA}",
+        f"data.valid: needed to train; give {PART}",
     ]
     assert read(text).data.train == ()
 

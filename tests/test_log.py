@@ -43,7 +43,7 @@ class Terminal(io.StringIO):
 
 
 def test_messages_go_to_stderr_and_only_warnings_say_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    to_stderr()
+    to_stderr(logging.INFO)
     LOGGER.info("step %d", 5)
     LOGGER.warning("careful")
     LOGGER.debug("not shown")
@@ -54,8 +54,8 @@ def test_messages_go_to_stderr_and_only_warnings_say_what_they_are(capsys: pytes
 
 
 def test_asking_twice_shows_a_message_once(capsys: pytest.CaptureFixture[str]) -> None:
-    to_stderr()
-    to_stderr()
+    to_stderr(logging.INFO)
+    to_stderr(logging.INFO)
     LOGGER.info("once")
     assert capsys.readouterr().err == "once\n"
 
@@ -167,7 +167,7 @@ def test_without_a_terminal_each_log_is_one_line_with_the_time_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = Clock(monkeypatch)
-    to_stderr()
+    to_stderr(logging.INFO)
     with Progress(total=100) as progress:
         for _ in range(25):
             clock.now += 2.0
@@ -181,7 +181,7 @@ def test_without_a_terminal_each_log_is_one_line_with_the_time_left(
 
 def test_at_the_end_no_time_is_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock(monkeypatch)
-    to_stderr()
+    to_stderr(logging.INFO)
     progress = Progress(total=2)
     clock.now += 10.0
     progress.advance(by=2)
@@ -193,7 +193,7 @@ def test_a_resumed_run_reckons_with_the_pace_it_has_now(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = Clock(monkeypatch)
-    to_stderr()
+    to_stderr(logging.INFO)
     progress = Progress(total=100, initial=90)
     clock.now += 60.0
     progress.advance(by=4)
@@ -204,7 +204,7 @@ def test_a_resumed_run_reckons_with_the_pace_it_has_now(
 def test_at_a_terminal_there_is_a_bar_and_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    to_stderr()
+    to_stderr(logging.INFO)
     with Progress(total=4, initial=1) as progress:
         progress.advance()
         progress.log("step 2/4", "loss 1.5")
@@ -218,7 +218,7 @@ def test_at_a_terminal_there_is_a_bar_and_no_line(monkeypatch: pytest.MonkeyPatc
 def test_a_message_does_not_break_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    to_stderr()
+    to_stderr(logging.INFO)
     with Progress(total=4):
         LOGGER.info("in between")
     assert re.search(r"\r *\rin between\n", terminal.getvalue())

@@ -2,13 +2,15 @@
 
 import ast
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from transformer_cli.config.load import load_config
-from transformer_cli.project import template_config
+from transformer_cli.data.demo import make_demo
+from transformer_cli.project import Template, template_config
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "transformer_cli"
@@ -96,9 +98,9 @@ def test_imports_point_one_way(path: Path) -> None:
     assert not wrong, f"{name} may import {sorted(MAY_IMPORT[rule])}"
 
 
-def test_only_the_loop_is_called_from_the_command_line_of_training() -> None:
+def test_the_command_line_calls_only_the_loop_and_the_check_of_training() -> None:
     found = {m for path in (PACKAGE / "cli").glob("*.py") for m in own_modules(path) if m.startswith("training.")}
-    assert found == {"training.loop"}
+    assert found == {"training.loop", "training.check"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
@@ -129,8 +131,9 @@ def test_every_shipped_configuration_loads(path: Path) -> None:
     assert config.data.valid
 
 
-def test_the_copy_configuration_is_the_one_that_init_writes() -> None:
-    assert (ROOT / "configs" / "copy_task.yaml").read_text(encoding="utf-8") == template_config("copy")
+@pytest.mark.parametrize(("name", "template"), [("copy_task", "copy"), ("demo_en_de", "demo")])
+def test_the_configuration_is_the_one_that_init_writes(name: str, template: Template) -> None:
+    assert (ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8") == template_config(template)
 
 
 def test_the_reference_of_the_configuration_is_up_to_date() -> None:
@@ -147,6 +150,14 @@ def test_the_top_level_holds_what_a_reader_expects() -> None:
     made = {"demo", "runs", "transformer_cli.egg-info", "build"}
     expected = {"pyproject.toml", "README.md", "LICENSE", "Makefile", "transformer_cli", "configs", "tests", "scripts"}
     assert tracked - made == expected
+
+
+def test_the_demo_translates_sentences_that_it_was_not_trained_on() -> None:
+    sentences = re.findall(r'^\t\t"(.*)"', (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    corpus = make_demo()
+    assert len(sentences) == 3
+    assert set(sentences) <= {english for english, _ in corpus.test_seen + corpus.test_new}
+    assert not set(sentences) & {english for english, _ in corpus.train + corpus.valid}
 
 
 def test_the_readme_names_the_two_commands_and_ci_runs_the_second() -> None:

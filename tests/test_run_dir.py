@@ -252,7 +252,7 @@ OTHER: dict[str, Any] = {
     "tokenizer.shared": False,
     "tokenizer.byte_fallback": True,
     "tokenizer.normalization": "nfkc",
-    "tokenizer.character_coverage": 0.9,
+    "tokenizer.character_coverage": 0.99,
     "model.d_model": 64,
     "model.ffn_dim": 64,
     "model.num_heads": 4,

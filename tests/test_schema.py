@@ -10,6 +10,7 @@ from transformer_cli.config.schema import (
     DataConfig,
     DecodingConfig,
     EvaluationConfig,
+    HoldOut,
     ModelConfig,
     Section,
     TokenizerConfig,
@@ -19,6 +20,7 @@ from transformer_cli.config.schema import (
 MODELS: list[type[BaseModel]] = [
     Config,
     Corpus,
+    HoldOut,
     DataConfig,
     TokenizerConfig,
     ModelConfig,

@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from transformer_cli.config.load import config_from_plain
-from transformer_cli.config.schema import Config
+from transformer_cli.config.schema import Config, HoldOut
 from transformer_cli.errors import CheckpointError, ConfigError, NewerVersionError
 
 FORMAT_VERSION = 1
@@ -151,9 +151,13 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def _without_paths(config: Config) -> dict[str, Any]:
+    """As plain values; of the data only what was held out of training remains."""
     content: dict[str, Any] = config.model_dump(mode="json")
-    for key in ("train", "valid", "test"):
-        del content["data"][key]
+    data = content["data"]
+    del data["train"]
+    if not isinstance(config.data.valid, HoldOut):
+        del data["valid"]
+    data["test"] = {name: data["test"][name] for name, part in config.data.test.items() if isinstance(part, HoldOut)}
     return content
 
 

@@ -7,6 +7,7 @@ import torch
 from transformer_cli.errors import ConfigError
 
 Precision = Literal["fp32", "bf16", "fp16"]
+PrecisionName = Literal["auto", "fp32", "bf16", "fp16"]
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -21,23 +22,16 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def training_precision(name: str, device: torch.device) -> Precision:
+def training_precision(name: PrecisionName, device: torch.device) -> Precision:
     """The number format to train in: `auto` is bf16 on a GPU that multiplies it natively, else fp32."""
     if name != "auto":
-        return _checked(name, device)
+        return name
     return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
 
 
-def decoding_precision(name: str, device: torch.device) -> Precision:
+def decoding_precision(name: PrecisionName, device: torch.device) -> Precision:
     """The number format to translate in: `auto` is fp32 on CPU and bf16 on a GPU that multiplies it natively."""
     return training_precision(name, device)
-
-
-def _checked(name: str, device: torch.device) -> Precision:
-    for precision in DTYPES:
-        if precision == name:
-            return precision
-    raise ConfigError(f"precision must be auto, {', '.join(DTYPES)}, not '{name}'")
 
 
 def attention_form(device: torch.device, precision: Precision) -> Literal["written_out", "fused"]:

@@ -17,6 +17,8 @@ from tqdm import tqdm
 
 LOGGER = logging.getLogger("transformer_cli")
 
+_BAR = "{n_fmt}/{total_fmt} |{bar}| {remaining}{postfix}"  # short, so that 80 columns have room for the rest
+
 
 class _Stderr(logging.Handler):
     """Plain messages on stderr, above a progress bar if there is one."""
@@ -26,11 +28,25 @@ class _Stderr(logging.Handler):
         tqdm.write(prefix + record.getMessage(), file=sys.stderr)
 
 
-def to_stderr() -> None:
-    """Show messages from now on. Called once, by the command line."""
-    if not any(isinstance(handler, _Stderr) for handler in LOGGER.handlers):
-        LOGGER.addHandler(_Stderr(logging.INFO))
+def to_stderr(level: int) -> None:
+    """Show messages of this level and above from now on. Called once, by the command line."""
+    for handler in LOGGER.handlers:
+        if isinstance(handler, _Stderr):
+            LOGGER.removeHandler(handler)
+    LOGGER.addHandler(_Stderr(level))
     LOGGER.setLevel(logging.DEBUG)
+
+
+def _stderr_tells_its_size() -> bool:
+    """Some pseudo-terminals say that they have no rows and columns, and then tqdm would show nothing."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns > 0
+    except OSError:
+        return False
+
+
+def _is_quiet() -> bool:
+    return any(isinstance(handler, _Stderr) and handler.level > logging.INFO for handler in LOGGER.handlers)
 
 
 class RunLog(logging.Handler):
@@ -59,7 +75,7 @@ class RunLog(logging.Handler):
             self.file.flush()
 
     def __enter__(self) -> "RunLog":
-        LOGGER.setLevel(logging.INFO)  # also where no command line has asked for messages
+        LOGGER.setLevel(logging.DEBUG)  # also where no command line has asked for messages
         LOGGER.addHandler(self)
         return self
 
@@ -99,13 +115,17 @@ class Progress:
         self.total = (total or 0) - initial
         self.done = 0
         self.began = time.monotonic()
+        sized = _stderr_tells_its_size()
         self.bar = tqdm(
             total=total,
             initial=initial,
             unit=unit,
             file=sys.stderr,
-            disable=not (shown and sys.stderr.isatty()),
-            dynamic_ncols=True,
+            disable=not (shown and sys.stderr.isatty()) or _is_quiet(),
+            dynamic_ncols=sized,
+            ncols=None if sized else 80,
+            nrows=None if sized else 24,
+            bar_format=_BAR if total else None,
         )
 
     def advance(self, by: int = 1) -> None:
@@ -115,7 +135,7 @@ class Progress:
 
     def log(self, where: str, note: str) -> None:
         """A few words on how it goes: at the end of the bar, or else a line of their own with the time left."""
-        self.bar.set_postfix_str(note, refresh=False)
+        self.bar.set_postfix_str(note.replace("  ", " "), refresh=False)
         left = (time.monotonic() - self.began) / max(self.done, 1) * (self.total - self.done)
         # The log of a run has the line in any case; a person at a terminal has the bar.
         level = logging.INFO if self.bar.disable else logging.DEBUG

@@ -1,18 +1,30 @@
-"""`init`: a ready folder with a configuration and the text it names."""
+"""`init`: a ready folder with a configuration, from a template with its own text or for a person's own files."""
 
+import json
+import os
 import random
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from transformer_cli.errors import ConfigError
+from transformer_cli.config.load import load_config
+from transformer_cli.config.recipes import recipe_for
+from transformer_cli.config.schema import Corpus
+from transformer_cli.data.corpus import read_pairs
+from transformer_cli.data.demo import make_demo
+from transformer_cli.data.filters import FilterCounts, drop_empty
+from transformer_cli.data.split import Text
+from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.log import LOGGER
 
-Template = Literal["copy", "reverse"]
+Template = Literal["demo", "copy", "reverse"]
 
 # Few words and many orders: nothing but position tells what comes next, so a wrong mask or position shows at once.
 _WORDS = [consonant + vowel for consonant in "bdklmn" for vowel in "aeiou"]
 _SIZES = {"train": 5000, "valid": 200, "test": 200}
 
-_CONFIG = """\
+_TOY_CONFIG = """\
 # The {template} task: the target is the source{reversed}, in capitals. Learnt in a minute or two on a laptop; if this
 # does not reach a BLEU above 95, something is broken. The data: transformer-cli init DIR --template {template}
 name: {template}-task
@@ -35,32 +47,217 @@ training:
 decoding: {{beam_size: 4}}
 """
 
+_DEMO_CONFIG = """\
+# English to German with 20,000 sentences that transformer-cli makes itself, from a grammar of some 300 words. Learnt
+# in a few minutes on a laptop. The data: transformer-cli init DIR
+name: demo-en-de
+seed: 1
+data:
+  source_lang: en
+  target_lang: de
+  train: [{source: data/train.en, target: data/train.de}]
+  valid: [{source: data/valid.en, target: data/valid.de}]
+  test:                        # none of these sentences is in the training text
+    all: [{source: data/test.seen.en, target: data/test.seen.de}, {source: data/test.new.en, target: data/test.new.de}]
+    seen: [{source: data/test.seen.en, target: data/test.seen.de}]
+    new: [{source: data/test.new.en, target: data/test.new.de}]   # with a pair of words that is not in it either
+  max_length: 64
+tokenizer: {vocab_size: 1500}
+model: {d_model: 128, ffn_dim: 512, num_heads: 4, encoder_layers: 2, decoder_layers: 2, norm: pre, dropout: 0.1}
+training:
+  batch_size: 2048
+  max_steps: 1500
+  lr_schedule: cosine          # down to zero at max_steps, which pays where the time is fixed
+  learning_rate: 0.003
+  warmup_steps: 200
+  label_smoothing: 0.1
+  valid_steps: 200
+  average_last: 1
+  patience: null
+decoding: {beam_size: 4}
+"""
+
+_OWN_CONFIG = """\
+# {pairs:,} pairs of text, {source_lang} to {target_lang}. Train with: transformer-cli train {config}
+# Nothing has to be changed to start. What it will do and take: transformer-cli train {config} --check
+name: {name}
+seed: 1
+data:
+  source_lang: {source_lang}
+  target_lang: {target_lang}
+  train: [{train}]
+  valid: {valid}
+  test:
+    test: {test}
+  max_length: 256              # longer pairs are left out of training, and counted
+tokenizer:
+  vocab_size: {r.vocab_size:<17}# pieces: few for little text, so that each is seen often
+  model_type: unigram
+  byte_fallback: {fallback:<14}# {fallback_reason}
+  character_coverage: {coverage:<9}# {coverage_reason}
+model:
+  d_model: {r.d_model:<20}# a small model for little text: a large one would learn it by heart
+  ffn_dim: {r.ffn_dim}
+  num_heads: {r.num_heads}
+  encoder_layers: {r.layers}
+  decoder_layers: {r.layers}
+  norm: pre                    # learns sooner than the paper's post
+  dropout: {r.dropout:<20}# the less text, the more
+training:
+  batch_size: {r.batch_size:<17}# tokens a step, padding included; less if memory is short
+  max_steps: {r.max_steps:<18}# patience may end it sooner
+  noam_factor: {r.noam_factor:<16}# highest learning rate {peak:.1e}
+  warmup_steps: {r.warmup_steps:<15}# reached at this step
+  label_smoothing: 0.1
+  valid_steps: {r.valid_steps}
+  best_metric: bleu
+  patience: 10                 # validations without a better one
+decoding: {{beam_size: 4, length_penalty: 1.0, length_penalty_type: avg}}
+"""
+
+
+@dataclass(frozen=True)
+class OwnText:
+    """A person's own files; validation and test text is held out of training where none is given."""
+
+    train: Corpus
+    source_lang: str
+    target_lang: str
+    valid: Corpus | None
+    test: Corpus | None
+
 
 def write_template(folder: Path, template: Template) -> Path:
     """Make a folder from a template; returns its config.yaml. ConfigError if the folder has anything in it."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder} already exists and is not an empty folder: choose another")
-    (folder / "data").mkdir(parents=True, exist_ok=True)
-    sources = _made_up_lines(sum(_SIZES.values()))
-    start = 0
-    for split, size in _SIZES.items():
-        chosen = sources[start : start + size]
-        start += size
-        for side, lines in (("src", chosen), ("tgt", [_answer(line, template) for line in chosen])):
-            text = "".join(line + "\n" for line in lines)
-            (folder / "data" / f"{split}.{side}").write_text(text, encoding="utf-8", newline="\n")
-    config = folder / "config.yaml"
-    config.write_text(template_config(template), encoding="utf-8")
-    return config
+    _make(folder)
+    for name, lines in (_demo_text() if template == "demo" else _toy_text(template)).items():
+        _write_lines(folder / "data" / name, lines)
+    return _write_config(folder, template_config(template))
 
 
 def template_config(template: Template) -> str:
     """The configuration that a template comes with."""
-    return _CONFIG.format(
+    if template == "demo":
+        return _DEMO_CONFIG
+    return _TOY_CONFIG.format(
         template=template,
         reversed="" if template == "copy" else " backwards",
         max_steps={"copy": 1000, "reverse": 1500}[template],
     )
+
+
+def write_own(folder: Path, text: OwnText) -> Path:
+    """Make a folder with a configuration for a person's own files, which stay where they are; returns its path.
+
+    Reads all of the text, so that a bad byte or a missing line shows here. DataError if there is too little.
+    """
+    counts = FilterCounts()
+    for _ in drop_empty(read_pairs([text.train]), counts):
+        pass
+    pairs = counts.kept
+    held_out = min(max(50, min(1000, pairs // 20)), pairs // 10)
+    if held_out == 0:
+        raise DataError(f"{text.train.source} has {pairs} pairs with text on both sides: too few to train on")
+    _make(folder)
+    left = pairs - held_out * [text.valid, text.test].count(None)
+    path = _write_config(folder, _own_config(folder, text, left, held_out))
+    split = Text(load_config(path))
+    LOGGER.info("%s", counts_in_words(counts))
+    for name, part, found in (("valid", text.valid, split.valid()), ("test", text.test, split.tests()["test"])):
+        LOGGER.info("%s: %s pairs%s", name, f"{len(found):,}", " held out of training" if part is None else "")
+    if pairs < 500:
+        LOGGER.warning("under 500 pairs nothing much can be learnt, and BLEU will mean little")
+    return path
+
+
+def counts_in_words(counts: FilterCounts) -> str:
+    """What was read, for a person."""
+    return f"{counts.read:,} pairs read, {counts.empty:,} of them with an empty side, which are left out"
+
+
+def _own_config(folder: Path, text: OwnText, pairs: int, held_out: int) -> str:
+    recipe = recipe_for(pairs)
+    ideographic = {text.source_lang.split("-")[0], text.target_lang.split("-")[0]} & {"zh", "ja", "ko", "yue"}
+    return _OWN_CONFIG.format(
+        name=_run_name(folder),
+        config=folder / "config.yaml",
+        pairs=pairs,
+        source_lang=text.source_lang,
+        target_lang=text.target_lang,
+        train=_as_yaml(text.train, folder),
+        valid=f"[{_as_yaml(text.valid, folder)}]" if text.valid else f"{{hold_out: {held_out}}}",
+        test=f"[{_as_yaml(text.test, folder)}]" if text.test else f"{{hold_out: {held_out}}}",
+        r=recipe,
+        fallback=str(recipe.byte_fallback).lower(),
+        fallback_reason="rare characters are spelt in bytes"
+        if recipe.byte_fallback
+        else "its 256 pieces are too many here",
+        coverage=0.9995 if ideographic else 1.0,
+        coverage_reason="of thousands of characters the rarest have no piece"
+        if ideographic
+        else "every character has a piece",
+        peak=recipe.noam_factor * (recipe.d_model * recipe.warmup_steps) ** -0.5,
+    )
+
+
+def _run_name(folder: Path) -> str:
+    """The folder's name, as far as it can be the name of a run."""
+    name = re.sub(r"[^A-Za-z0-9._+-]+", "-", folder.resolve().name).lstrip("._+-")
+    return json.dumps(name[:100] or "own")
+
+
+def _as_yaml(corpus: Corpus, folder: Path) -> str:
+    return f"{{source: {_path_as_yaml(corpus.source, folder)}, target: {_path_as_yaml(corpus.target, folder)}}}"
+
+
+def _path_as_yaml(path: Path, folder: Path) -> str:
+    """Relative where the file lies in the folder or beside it, so that both can be moved together; else absolute."""
+    path, folder = path.resolve(), folder.resolve()
+    if path.is_relative_to(folder.parent):
+        shown = os.path.relpath(path, folder)
+    else:
+        shown = str(path)
+    return shown if re.fullmatch(r"[\w./-]+", shown, re.ASCII) else json.dumps(shown, ensure_ascii=False)
+
+
+def _make(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} already exists and is not an empty folder: choose another")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}") from error
+
+
+def _write_lines(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def _write_config(folder: Path, text: str) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(text, encoding="utf-8", newline="\n")
+    return path
+
+
+def _demo_text() -> dict[str, list[str]]:
+    corpus = make_demo()
+    parts = {"train": corpus.train, "valid": corpus.valid, "test.seen": corpus.test_seen, "test.new": corpus.test_new}
+    return {
+        f"{name}.{language}": [pair[side] for pair in pairs]
+        for name, pairs in parts.items()
+        for side, language in enumerate(("en", "de"))
+    }
+
+
+def _toy_text(template: Template) -> dict[str, list[str]]:
+    sources = _made_up_lines(sum(_SIZES.values()))
+    files = {}
+    for split, size in _SIZES.items():
+        chosen, sources = sources[:size], sources[size:]
+        files[f"{split}.src"] = chosen
+        files[f"{split}.tgt"] = [_answer(line, template) for line in chosen]
+    return files
 
 
 def _made_up_lines(count: int) -> list[str]:

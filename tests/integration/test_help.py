@@ -1,8 +1,12 @@
 """What the program says about itself comes at once, and wrong usage is told from a failed run by its exit code."""
 
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
@@ -44,6 +48,30 @@ def test_help_names_every_command_and_each_has_an_example(cli: Command) -> None:
         own = cli(command, "--help")
         assert own.returncode == 0
         assert f"Example: transformer-cli {command} " in own.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_example_of_each_command_runs(
+    program: Command, cli: Command, small: Path, trained: Path, tmp_path: Path, command: str
+) -> None:
+    shutil.copytree(small.parent, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(trained, tmp_path / "runs" / "demo")
+    for name, text in (("test.en", "ba ce\ndi fo\n"), ("test.de", "BA CE\nDI FO\n")):
+        (tmp_path / name).write_text(text)
+    words = " ".join(cli(command, "--help").stdout.split())
+    example = words.split("Example: transformer-cli ")[1].split(" Arguments:")[0]
+    done = program(*shlex.split(example), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_commands_and_options_that_the_readme_shows_exist(cli: Command) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"transformer-cli (\w+)([^#\n`]*)", readme)
+    assert {command for command, _ in shown} >= {"init", "train", "translate"}
+    for command, rest in shown:
+        options = cli(command, "--help").stdout
+        for option in re.findall(r"--[a-z-]+", rest):
+            assert f"{option} " in options, (command, option)
 
 
 def test_help_tells_the_formula_of_the_length_penalty_and_what_a_larger_alpha_does(cli: Command) -> None:

@@ -16,9 +16,9 @@ def test_it_says_what_to_run_next_and_prints_nothing(program: Command, tmp_path:
     assert (tmp_path / "first" / "config.yaml").read_text().startswith("# The reverse task")
 
 
-def test_copy_is_the_template_where_none_is_named(cli: Command, tmp_path: Path) -> None:
+def test_the_demo_is_the_template_where_none_is_named(cli: Command, tmp_path: Path) -> None:
     assert cli("init", tmp_path / "first").returncode == 0
-    assert "\nname: copy-task\n" in (tmp_path / "first" / "config.yaml").read_text()
+    assert "\nname: demo-en-de\n" in (tmp_path / "first" / "config.yaml").read_text()
 
 
 def test_what_is_there_already_is_not_written_over(cli: Command, tmp_path: Path) -> None:
@@ -39,10 +39,86 @@ def test_a_template_that_does_not_exist_is_wrong_usage(cli: Command, tmp_path: P
 @pytest.mark.slow
 def test_the_copy_task_is_learnt(cli: Command, tmp_path: Path) -> None:
     """The proof that every part works together: 98 % of the test lines come out exactly."""
-    cli("init", tmp_path / "copy")
+    cli("init", tmp_path / "copy", "--template", "copy")
     done = cli("train", tmp_path / "copy" / "config.yaml", "--run-dir", tmp_path / "run", "--threads", 1)
     assert done.returncode == 0
     hypotheses = (tmp_path / "run" / "test" / "test.hyp").read_text().splitlines()
     references = (tmp_path / "copy" / "data" / "test.tgt").read_text().splitlines()
     right = sum(one == other for one, other in zip(hypotheses, references, strict=True))
     assert right >= 0.98 * len(references)
+
+
+# --- a person's own text ----------------------------------------------------------------------------------------------
+
+
+def write_text(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).write_text("".join(f"sentence {i}\n" for i in range(600)), encoding="utf-8")
+
+
+def test_own_text_is_told_with_what_is_held_out(cli: Command, tmp_path: Path) -> None:
+    write_text(tmp_path, "my.en", "my.de")
+    done = cli("init", tmp_path / "mine", "--source", tmp_path / "my.en", "--target", tmp_path / "my.de")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "600 pairs read, 0 of them with an empty side" in done.stderr
+    assert "valid: 50 pairs held out of training" in done.stderr
+    assert "test: 50 pairs held out of training" in done.stderr
+    assert done.stderr.endswith(f"Train on it:  transformer-cli train {tmp_path / 'mine' / 'config.yaml'}\n")
+    assert "  source_lang: en\n  target_lang: de\n" in (tmp_path / "mine" / "config.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["my.txt", "my.src", "my", "my.text"])
+def test_a_language_that_no_suffix_tells_is_asked_for(cli: Command, tmp_path: Path, name: str) -> None:
+    write_text(tmp_path, name, "my.de")
+    words = ["init", tmp_path / "mine", "--source", tmp_path / name, "--target", tmp_path / "my.de"]
+    done = cli(*words)
+    assert done.returncode == 2
+    assert (
+        f"the language of {tmp_path / name} cannot be told from its suffix: give it with --source-lang" in done.stderr
+    )
+    assert not (tmp_path / "mine").exists()
+    assert cli(*words, "--source-lang", "en").returncode == 0
+
+
+def test_a_language_that_is_none_is_refused(cli: Command, tmp_path: Path) -> None:
+    write_text(tmp_path, "my.en", "my.de")
+    words = ["init", tmp_path / "mine", "--source", tmp_path / "my.en", "--target", tmp_path / "my.de"]
+    done = cli(*words, "--source-lang", "the English one")
+    assert done.returncode == 2
+    assert "--source-lang" in done.stderr
+    assert not (tmp_path / "mine").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--source", "my.en"], "your own text needs both --source and --target"),
+        (["--target-lang", "de"], "your own text needs both --source and --target"),
+        (["--source", "my.en", "--target", "my.de", "--template", "demo"], "--template brings its own text"),
+        (["--source", "my.en", "--target", "my.de", "--test-source", "my.en"], "--test-source and --test-target go"),
+        (["--source", "no.en", "--target", "my.de"], "no.en"),
+    ],
+)
+def test_options_that_do_not_go_together_are_told(
+    cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_text(tmp_path, "my.en", "my.de")
+    done = cli("init", "mine", *words)
+    assert done.returncode in (1, 2)
+    assert message in done.stderr
+    assert not (tmp_path / "mine").exists()
+
+
+@pytest.mark.slow
+def test_own_text_trains_as_it_is_written(cli: Command, tmp_path: Path) -> None:
+    write_text(tmp_path, "my.en", "my.de")
+    cli("init", tmp_path / "mine", "--source", tmp_path / "my.en", "--target", tmp_path / "my.de")
+    config = tmp_path / "mine" / "config.yaml"
+    short = ["--set", "training.max_steps=5", "--set", "training.valid_steps=5", "--set", "training.average_last=1"]
+    done = cli("train", config, "--run-dir", tmp_path / "run", "--threads", 1, *short)
+    assert done.returncode == 0
+    assert "600 pairs read, 0 skipped as empty, 100 held out, 0 longer than 256 pieces, 500 kept" in done.stderr
+    trained = done.stdout.splitlines()[-1]
+    again = cli("evaluate", tmp_path / "run")
+    assert again.stdout == trained + "\n"  # the set's own name is test

@@ -9,14 +9,13 @@ import typer
 
 from transformer_cli import __version__
 from transformer_cli.cli.evaluate import evaluate
-from transformer_cli.cli.exits import CommandGroup
+from transformer_cli.cli.exits import as_command
 from transformer_cli.cli.init import init
 from transformer_cli.cli.train import train
 from transformer_cli.cli.translate import translate
 
 app = typer.Typer(
     name="transformer-cli",
-    cls=CommandGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -40,7 +39,7 @@ def _options(
 
 
 for command in (init, train, translate, evaluate):
-    app.command()(command)
+    app.command()(as_command(command))
 
 
 def main() -> None:

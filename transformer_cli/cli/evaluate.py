@@ -75,9 +75,7 @@ def evaluate(
 
     Example: transformer-cli evaluate runs/demo --source test.en --reference test.de
     """
-    from transformer_cli.log import to_stderr
 
-    to_stderr()
     references = reference or []
     _check_combination(run, source, references, hypothesis)
 
@@ -149,7 +147,7 @@ def _check_combination(run: Path | None, source: Path | None, references: list[P
         raise ConfigError("--source is missing: the file whose translations are in --reference")
 
 
-def _load(run: Path, device: str, precision: str, threads: int | None) -> "Translator":
+def _load(run: Path, device: str, precision: options.Precision, threads: int | None) -> "Translator":
     from transformer_cli.decoding.translator import Translator
     from transformer_cli.device import set_threads
 

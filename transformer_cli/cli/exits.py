@@ -1,25 +1,43 @@
-"""How a command ends: an error is one message on stderr and an exit code, never a traceback."""
+"""What every command has in common: how much it says, and how it ends.
 
+An error is one message on stderr and an exit code, never a traceback unless asked for.
+"""
+
+import inspect
+import logging
 import os
 import sys
-from typing import Any
+import traceback as tracebacks
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from transformer_cli.errors import UserError
 
 INTERRUPTED = 130
 
+_COMMON = {
+    "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.")],
+    "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")],
+    "traceback": Annotated[bool, typer.Option("--traceback", help="Show where in the program an error arose.")],
+}
 
-class CommandGroup(TyperGroup):
-    """Runs a command and turns what it raises into exit codes."""
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command that was named."""
+def as_command(function: Callable[..., None]) -> Callable[..., None]:
+    """The function with the common options behind its own, and with its errors turned into exit codes."""
+
+    @wraps(function)
+    def command(*, quiet: bool, verbose: bool, traceback: bool, **own: Any) -> None:
+        from transformer_cli.log import to_stderr
+
+        to_stderr(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
         try:
-            return super().invoke(ctx)
+            function(**own)
         except UserError as error:
+            if traceback:
+                tracebacks.print_exc()
             print(f"error: {error}", file=sys.stderr)
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
@@ -31,5 +49,16 @@ class CommandGroup(TyperGroup):
             raise typer.Exit(0) from error
         except OSError as error:
             # A full disk, a folder that may not be written to.
+            if traceback:
+                tracebacks.print_exc()
             print(f"error: {error.strerror}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
             raise typer.Exit(UserError.exit_code) from error
+
+    signature = inspect.signature(function)
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+        for name, annotation in _COMMON.items()
+    ]
+    command.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
+    command.__annotations__ = {**function.__annotations__, **_COMMON}
+    return command

@@ -1,23 +1,100 @@
 """`transformer-cli init`."""
 
+import re
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from transformer_cli.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformer_cli.config.schema import Corpus
+
+# Suffixes that look like a language and are none.
+_NO_LANGUAGE = {"src", "tgt", "trg", "txt", "raw", "tok", "bpe", "ref", "hyp", "in", "out", "utf8", "dev", "train"}
 
 
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make.", show_default=False)],
     template: Annotated[
-        Literal["copy", "reverse"], typer.Option(help="copy or reverse: made-up words, learnt in a minute or two.")
-    ] = "copy",
+        Literal["demo", "copy", "reverse"] | None,
+        typer.Option(
+            help="What to write without --source: demo (English and German sentences), copy or reverse (made-up words, "
+            "learnt in a minute or two). Left out: demo.",
+            show_default=False,
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="Your own text: sentences, one a line.", show_default=False)
+    ] = None,
+    target: Annotated[Path | None, typer.Option(help="Their translations, line by line.", show_default=False)] = None,
+    source_lang: Annotated[
+        str | None, typer.Option(help="Language of --source. Left out: its suffix.", show_default=False)
+    ] = None,
+    target_lang: Annotated[
+        str | None, typer.Option(help="Language of --target. Left out: its suffix.", show_default=False)
+    ] = None,
+    valid_source: Annotated[
+        Path | None, typer.Option(help="Validation text. Left out: lines held out.", show_default=False)
+    ] = None,
+    valid_target: Annotated[Path | None, typer.Option(help="Its translations.", show_default=False)] = None,
+    test_source: Annotated[
+        Path | None, typer.Option(help="Test text. Left out: lines held out.", show_default=False)
+    ] = None,
+    test_target: Annotated[Path | None, typer.Option(help="Its translations.", show_default=False)] = None,
 ) -> None:
-    """Write a ready folder: config.yaml and a corpus to train on.
+    """Write a ready folder: a configuration, for a template or for your own two files.
+
+    Your files are named in the configuration, not copied; lines for validation and test are held out of training.
 
     Example: transformer-cli init first --template reverse
     """
-    from transformer_cli.project import write_template
+    from transformer_cli import project
+    from transformer_cli.config.schema import Corpus
 
-    config = write_template(folder, template)
+    if source is None or target is None:
+        if any((source, target, source_lang, target_lang, valid_source, valid_target, test_source, test_target)):
+            raise ConfigError("your own text needs both --source and --target")
+        config = project.write_template(folder, template or "demo")
+    else:
+        if template is not None:
+            raise ConfigError("--template brings its own text: leave it out, or --source and --target")
+        text = project.OwnText(
+            train=Corpus(source=source, target=target),
+            source_lang=_language("--source-lang", source_lang, source),
+            target_lang=_language("--target-lang", target_lang, target),
+            valid=_both("valid", valid_source, valid_target),
+            test=_both("test", test_source, test_target),
+        )
+        config = project.write_own(folder, text)
     print(f"Train on it:  transformer-cli train {config}", file=sys.stderr)
+
+
+def _both(split: str, source: Path | None, target: Path | None) -> "Corpus | None":
+    from transformer_cli.config.schema import Corpus
+
+    if source is None and target is None:
+        return None
+    if source is None or target is None:
+        raise ConfigError(f"--{split}-source and --{split}-target go together")
+    return Corpus(source=source, target=target)
+
+
+def _language(option: str, given: str | None, path: Path) -> str:
+    """The language given, or the suffix of the file if it is one; else a person at the terminal is asked."""
+    from transformer_cli.config.schema import LANGUAGE_TAG
+
+    suffix = path.suffix.removeprefix(".").lower().replace("_", "-")
+    if given is None and re.fullmatch(r"[a-z]{2,3}(-[a-z0-9]+)?", suffix) and suffix not in _NO_LANGUAGE:
+        return suffix
+    if given is None and sys.stdin.isatty():
+        given = typer.prompt(f"Language of {path} (such as en, de, zh)", err=True).strip()
+    if given is None:
+        raise ConfigError(
+            f"the language of {path} cannot be told from its suffix: give it with {option} (such as en, de, zh)"
+        )
+    if not re.match(LANGUAGE_TAG, given):
+        raise ConfigError(f"{option} must be a language tag such as en or pt-BR, not '{given}'")
+    return given

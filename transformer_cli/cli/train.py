@@ -20,6 +20,10 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run was stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in the folder.")] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Try everything up to the first step, say what training will take, and stop."),
+    ] = False,
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads. Left out: as many as there are cores.", show_default=False)
     ] = None,
@@ -28,29 +32,34 @@ def train(
 
     The last line on stdout is the score of the first test set, or of the validation set if there is none.
 
-    Example: transformer-cli train config.yaml --set training.max_steps=1000
+    Example: transformer-cli train config.yaml --set decoding.beam_size=5
     """
     from transformer_cli.config.load import load_training_config
     from transformer_cli.errors import ConfigError
-    from transformer_cli.log import to_stderr
 
     if resume and overwrite:
         raise ConfigError("--resume goes on with a run and --overwrite replaces it: give one of them")
-    to_stderr()
     settings = load_training_config(config, set_ or [])
     folder = run_dir or Path("runs", settings.name)
 
+    if check:
+        from transformer_cli.training.check import check as check_training
+
+        for line in check_training(settings, threads):
+            print(line)
+        return
+
     from transformer_cli.evaluation.scores import result_line
+    from transformer_cli.log import LOGGER
     from transformer_cli.training.loop import train as run_training
 
     result = run_training(settings, folder, resume=resume, overwrite=overwrite, threads=threads, command=sys.argv)
 
     for sample in result.samples:
-        print(
-            f"\n  source     {sample.source}\n  reference  {sample.reference}\n  model      {sample.hypothesis}",
-            file=sys.stderr,
+        LOGGER.info(
+            "\n  source     %s\n  reference  %s\n  model      %s", sample.source, sample.reference, sample.hypothesis
         )
-    print(f'\nTranslate with it:  transformer-cli translate {folder} "…"\n', file=sys.stderr)
+    LOGGER.info('\nTranslate with it:  transformer-cli translate %s "…"\n', folder)
     if len(result.scores) > 1:
         for name, scores in result.scores.items():
             print(result_line(name, scores))

@@ -1,7 +1,7 @@
 """`transformer-cli translate`."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -48,9 +48,7 @@ def translate(
     Example: transformer-cli translate runs/demo "The small dog sleeps."
     """
     from transformer_cli.errors import ConfigError
-    from transformer_cli.log import to_stderr
 
-    to_stderr()
     source = None if input_ == Path("-") else input_
     target = None if output == Path("-") else output
     if text and input_ is not None:
@@ -79,7 +77,7 @@ def translate(
     )
     if at_terminal:
         print("Type a sentence and press Enter; end with Ctrl-D. (--help shows other ways.)", file=sys.stderr)
-    sentences: Iterable[str] = text if text else lines.input_lines(source, errors)
+    sentences = lines.argument_lines(text, errors) if text else lines.input_lines(source, errors)
     shown = not text and not at_terminal
     with lines.output_stream(target) as stream, Progress(None, unit="line", shown=shown) as progress:
         # One line at a time where somebody waits for each.

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 
 from pydantic import BaseModel
 
-from transformer_cli.config.schema import Config, Corpus
+from transformer_cli.config.schema import Config, Corpus, HoldOut
 
 
 def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -20,7 +20,7 @@ def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from _keys(field.annotation, f"{prefix}{name}.")
 
 
-KEYS = tuple(_keys(Config))
+KEYS = (*_keys(Config), *(f"data.valid.{name}" for name in HoldOut.model_fields))
 """Every key of the schema with dots, the sections themselves included."""
 
 PEERS = {
@@ -121,6 +121,8 @@ def siblings(key: str) -> tuple[str, ...]:
     section, _, _ = key.rpartition(".")
     if section.endswith("]"):
         return tuple(Corpus.model_fields)
+    if section.startswith("data.test."):
+        return tuple(HoldOut.model_fields)
     return tuple(_last(other) for other in KEYS if other.rpartition(".")[0] == section)
 
 

@@ -19,7 +19,9 @@ from transformer_cli.config.schema import Config, Corpus, DecodingConfig, FilePa
 from transformer_cli.config.yaml_text import Document, Loc, Unusable, YamlError, to_yaml
 from transformer_cli.errors import ConfigError
 
+_MARKS = ("[key]", "[files]", "[hold_out]")  # pydantic's marks, of a name in a mapping or of the kind of a part
 CORPORA = "a list of {source: FILE, target: FILE}"
+PART = f"{CORPORA}, or {{hold_out: NUMBER}}"
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
@@ -185,6 +187,8 @@ def _put(draft: _Draft, loc: Loc, document: Document, place: _Place) -> None:
     parent: Any = draft.tree
     for depth, part in enumerate(loc[:-1], 1):
         draft.places.setdefault(loc[:depth], place)
+        if isinstance(parent.get(part), list):
+            parent[part] = {}  # `data.valid` may be a list or a mapping
         parent = parent.setdefault(part, {})
         if not isinstance(parent, dict):
             return  # the schema will refuse what stands there
@@ -211,7 +215,10 @@ def _validate(draft: _Draft) -> Config | None:
     try:
         return Config.model_validate(tree, context={"base": _base(draft)})
     except ValidationError as error:
-        details = error.errors(include_url=False)
+        details = [
+            ErrorDetails({**detail, "loc": tuple(part for part in detail["loc"] if part not in _MARKS)})
+            for detail in error.errors(include_url=False)
+        ]
     unknown = [detail for detail in details if detail["type"] == "extra_forbidden"]
     for detail in unknown:
         _report_unknown(draft, detail["loc"], detail["input"])
@@ -266,7 +273,6 @@ def _report_refused(draft: _Draft, detail: ErrorDetails) -> None:
     elif kind == "missing":  # an item of a list of fixed length
         draft.report(loc[:-1], f"{_wanted_list(loc[:-1])}, not {_shown(detail['input'])}")
     else:
-        loc = tuple(part for part in loc if part != "[key]")  # pydantic's mark of a name in a mapping
         draft.report(loc, f"{_wanted(detail, loc)}, not {_shown(detail['input'])}{_remedy(detail)}")
 
 
@@ -301,7 +307,7 @@ def _wanted(detail: ErrorDetails, loc: Loc) -> str:
         case "tuple_type" | "too_short" | "too_long":
             return _wanted_list(loc)
         case "dict_type":
-            return f"must be names with {CORPORA} each"
+            return f"must be names with {PART} each"
         case "model_type" if isinstance(loc[-1], int):
             return f"must be {CORPORA.removeprefix('a list of ')}"
         case "model_type":
@@ -317,7 +323,9 @@ def _wanted(detail: ErrorDetails, loc: Loc) -> str:
 def _wanted_list(loc: Loc) -> str:
     section, name = str(loc[0]), str(loc[1])
     default = Config.model_fields[section].annotation.model_fields[name].default  # type: ignore[union-attr]
-    return f"must be a list such as [{', '.join(map(str, default))}]" if default else f"must be {CORPORA}"
+    if default:
+        return f"must be a list such as [{', '.join(map(str, default))}]"
+    return f"must be {CORPORA if name == 'train' else PART}"
 
 
 def _remedy(detail: ErrorDetails) -> str:
@@ -341,7 +349,7 @@ def _check_data(draft: _Draft) -> None:
         return
     for name in ("train", "valid"):
         if data.get(name, []) == [] and f"data.{name}" not in draft.meant:
-            draft.report(("data", name), f"needed to train; give {CORPORA}")
+            draft.report(("data", name), f"needed to train; give {CORPORA if name == 'train' else PART}")
     adapter: TypeAdapter[Path] = TypeAdapter(FilePath)
     for loc, name in _named_files(data, ("data",)):
         try:

@@ -8,7 +8,7 @@ value of the base model of "Attention Is All You Need" unless the text beside it
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 
@@ -31,7 +31,8 @@ FilePath = Annotated[Path, BeforeValidator(_resolve)]
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=100)]
-Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$")]
+LANGUAGE_TAG = r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$"
+Language = Annotated[str, Field(pattern=LANGUAGE_TAG)]
 
 
 def _conflict(key: str, message: str) -> PydanticCustomError:
@@ -60,6 +61,24 @@ class Corpus(Section):
 Corpora = Annotated[tuple[Corpus, ...], BeforeValidator(_as_tuple)]
 
 
+class HoldOut(Section):
+    """Lines of the training corpora, kept out of training; chosen by a hash of the seed and the source text."""
+
+    hold_out: Positive
+    """How many; equal sources stay together, so it can be a few more."""
+
+
+def _kind_of_part(value: Any) -> str:
+    held = isinstance(value, HoldOut) or (isinstance(value, dict) and "source" not in value)
+    return "[hold_out]" if held else "[files]"
+
+
+# The tags stand in brackets so that error messages can tell them from keys.
+Part = Annotated[
+    Annotated[Corpora, Tag("[files]")] | Annotated[HoldOut, Tag("[hold_out]")], Discriminator(_kind_of_part)
+]
+
+
 class DataConfig(Section):
     """Where the text lies."""
 
@@ -69,10 +88,12 @@ class DataConfig(Section):
     """Language of the target; it chooses the tokenizer of the metrics (`zh` for Chinese)."""
     train: Corpora = ()
     """Corpora to train on, one after the other: a list of `{source: FILE, target: FILE}`."""
-    valid: Corpora = ()
-    """Corpora that measure progress and choose the best checkpoint. Never trained on."""
-    test: dict[FileName, Corpora] = {}
-    """Named test sets, translated and scored once, after training. The first one's score is the last line printed."""
+    valid: Part = ()
+    """What measures progress and chooses the best checkpoint: corpora like those of `train`, or `{hold_out: N}` for N
+    lines kept out of `train`. Never trained on."""
+    test: dict[FileName, Part] = {}
+    """Named test sets, each corpora or `{hold_out: N}`, translated and scored once, after training. The first one's
+    score is the last line printed."""
     max_length: Positive = 256
     """Training pairs with more pieces than this on either side are left out, and counted."""
 
@@ -92,7 +113,7 @@ class TokenizerConfig(Section):
     normalization: Literal["clean", "identity", "nfkc", "nmt_nfkc"] = "clean"
     """What happens to text before it is cut. `clean`: canonical composition, every kind of space becomes one space,
     control and zero-width characters vanish, full-width punctuation stays. The others are SentencePiece's own rules."""
-    character_coverage: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    character_coverage: Annotated[float, Field(ge=0.98, le=1.0)] = 1.0
     """Share of the training text's characters that get a piece of their own. Below 1 the rarest are unknown (or bytes):
     0.9995 suits Chinese and Japanese, and large corpora with stray characters of other scripts."""
 

@@ -14,16 +14,18 @@ class FilterCounts:
     read: int = 0
     empty: int = 0
     too_long: int = 0
+    held_out: int = 0
 
     @property
     def kept(self) -> int:
         """Pairs that every filter let through."""
-        return self.read - self.empty - self.too_long
+        return self.read - self.empty - self.too_long - self.held_out
 
     def summary(self, max_length: int) -> str:
         """The counts as one line of text."""
+        held_out = f"{self.held_out:,} held out, " if self.held_out else ""
         return (
-            f"{self.read:,} pairs read, {self.empty:,} skipped as empty, {self.too_long:,} longer than "
+            f"{self.read:,} pairs read, {self.empty:,} skipped as empty, {held_out}{self.too_long:,} longer than "
             f"{max_length:,} pieces, {self.kept:,} kept"
         )
 

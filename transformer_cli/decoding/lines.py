@@ -1,6 +1,8 @@
 """Text streams in and out: what `translate` reads and the lines it writes."""
 
+import io
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +14,12 @@ from transformer_cli.decoding.translator import Translation
 from transformer_cli.errors import DataError
 
 OutputFormat = Literal["text", "jsonl"]
+
+
+def argument_lines(arguments: Iterable[str], errors: Errors) -> Iterator[str]:
+    """Words of the command line as UTF-8, which Python has read by the locale."""
+    for number, argument in enumerate(arguments, start=1):
+        yield " ".join(lines_of(io.BytesIO(os.fsencode(argument)), f"argument {number}", errors))
 
 
 def input_lines(source: Path | None, errors: Errors) -> Iterator[str]:

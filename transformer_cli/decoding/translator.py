@@ -20,6 +20,7 @@ from transformer_cli.data.tokenizer import BOS, EOS, PAD, Tokenizer, Tokenizers
 from transformer_cli.decoding.search import Hypothesis, SearchOptions, SpecialIds, beam_search
 from transformer_cli.device import (
     Precision,
+    PrecisionName,
     attention_form,
     autocast,
     choose_device,
@@ -60,7 +61,7 @@ class Translator:
         self.precision = precision
 
     @classmethod
-    def load(cls, run: str | Path, device: str = "auto", precision: str = "auto") -> "Translator":
+    def load(cls, run: str | Path, device: str = "auto", precision: PrecisionName = "auto") -> "Translator":
         """The model of a run directory, a model file or a checkpoint. CheckpointError when there is none to use."""
         file = checkpoint.read(checkpoint.locate(Path(run)))
         tokenizers = load_tokenizers(file)

@@ -6,7 +6,8 @@ from itertools import islice
 from pathlib import Path
 
 from transformer_cli.config.load import load_config
-from transformer_cli.data.corpus import Errors, read_lines, read_pairs
+from transformer_cli.data.corpus import Errors, read_lines
+from transformer_cli.data.split import Text
 from transformer_cli.errors import ConfigError, DataError
 
 _SCRIPT_NEEDS_ITS_TOKENIZER = ("zh", "ja", "ko")
@@ -30,12 +31,11 @@ def sets_of_run(run: Path, limit: int | None) -> list[EvaluationSet]:
     found = [folder / "config.yaml" for folder in folders if (folder / "config.yaml").is_file()]
     if not found:
         raise ConfigError(f"{run} is not in a run directory, which would name test sets: give --source and --reference")
-    data = load_config(found[0]).data
-    sets = []
-    for name, corpora in (data.test or {"valid": data.valid}).items():
-        pairs = list(islice(read_pairs(corpora), limit))
-        sets.append(EvaluationSet(name, [p.source for p in pairs], [[p.target for p in pairs]]))
-    return sets
+    text = Text(load_config(found[0]))
+    return [
+        EvaluationSet(name, [pair.source for pair in pairs[:limit]], [[pair.target for pair in pairs[:limit]]])
+        for name, pairs in (text.tests() or {"valid": text.valid()}).items()
+    ]
 
 
 def set_from_files(lines: Path, references: Sequence[Path], limit: int | None, errors: Errors) -> EvaluationSet:

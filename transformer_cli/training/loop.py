@@ -16,9 +16,9 @@ from transformer_cli import checkpoint
 from transformer_cli.checkpoint import ModelFile
 from transformer_cli.config.schema import Config, TrainingConfig
 from transformer_cli.data.batching import make_batch, micro_batches, plan_epoch
-from transformer_cli.data.corpus import read_pairs
 from transformer_cli.data.dataset import TokenDataset, encode_pairs
-from transformer_cli.data.filters import FilterCounts, drop_empty
+from transformer_cli.data.filters import FilterCounts
+from transformer_cli.data.split import Text
 from transformer_cli.data.tokenizer import PAD, Tokenizers, train_tokenizers
 from transformer_cli.decoding.translator import Translator, load_model, load_tokenizers
 from transformer_cli.device import attention_form, choose_device, decoding_precision, set_threads, training_precision
@@ -36,7 +36,7 @@ from transformer_cli.training.run_dir import (
 from transformer_cli.training.schedule import learning_rate, peak_rate
 from transformer_cli.training.state import Interval, TrainingState
 from transformer_cli.training.step import Updater, derived_seed
-from transformer_cli.training.validate import Validator, perplexity, read_checked, score_texts
+from transformer_cli.training.validate import Validator, check_positions, perplexity, score_texts
 
 
 def train(
@@ -78,13 +78,13 @@ def train(
         files = data_files(config)
         if saved is not None:
             check_data_unchanged(record, files)
-        tokenizers = _train_tokenizers(config) if saved is None else load_tokenizers(saved)
-        dataset = _encode_training_text(config, tokenizers)
-        validator = Validator(config, tokenizers)
-        tests = {
-            name: read_checked(config, tokenizers, f"data.test.{name}", corpora)
-            for name, corpora in config.data.test.items()
-        }
+        text = Text(config)
+        valid, tests = text.valid(), text.tests()
+        tokenizers = _train_tokenizers(config, text) if saved is None else load_tokenizers(saved)
+        dataset = _encode_training_text(config, text, tokenizers)
+        validator = Validator(config, tokenizers, valid)
+        for name, pairs in tests.items():
+            check_positions(config, tokenizers, f"data.test.{name}", pairs)
 
         # The model and its optimizer.
         form = attention_form(device, precision)
@@ -237,14 +237,13 @@ def _threads_to_resume_with(threads: int | None, record: dict[str, Any]) -> int 
     return threads
 
 
-def _train_tokenizers(config: Config) -> Tokenizers:
-    return train_tokenizers(lambda: drop_empty(read_pairs(config.data.train), FilterCounts()), config.tokenizer)
+def _train_tokenizers(config: Config, text: Text) -> Tokenizers:
+    return train_tokenizers(lambda: text.train(FilterCounts()), config.tokenizer)
 
 
-def _encode_training_text(config: Config, tokenizers: Tokenizers) -> TokenDataset:
+def _encode_training_text(config: Config, text: Text, tokenizers: Tokenizers) -> TokenDataset:
     counts = FilterCounts()
-    kept = drop_empty(read_pairs(config.data.train), counts)
-    dataset = encode_pairs(kept, tokenizers, counts, config.data.max_length)
+    dataset = encode_pairs(text.train(counts), tokenizers, counts, config.data.max_length)
     LOGGER.info("training text: %s", counts.summary(config.data.max_length))
     if len(dataset) == 0:
         raise DataError("data.train: no pair is left to train on")

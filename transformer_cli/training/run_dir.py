@@ -19,7 +19,7 @@ from typing import Any
 from transformer_cli import __version__
 from transformer_cli.checkpoint import CHECKPOINTS, MODEL_NAME, list_checkpoints, remove_unfinished
 from transformer_cli.config.load import dump_config
-from transformer_cli.config.schema import Config, Section
+from transformer_cli.config.schema import Config, HoldOut, Section
 from transformer_cli.errors import ConfigError
 from transformer_cli.log import LOGGER
 
@@ -151,6 +151,8 @@ def resumed_config(config: Config, began: Config) -> Config:
 
 def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
     """The values that must stay; data files are compared by content, not by name."""
+    held = {"data.valid": config.data.valid} | {f"data.test.{name}": part for name, part in config.data.test.items()}
+    yield "data", {key: part.hold_out for key, part in held.items() if isinstance(part, HoldOut)}
     for section, value in config:
         if section in _FREE_SECTIONS:
             continue
@@ -168,8 +170,8 @@ def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
 def data_files(config: Config) -> list[dict[str, Any]]:
     """Path, size and SHA-256 of every training and validation file."""
     files = []
-    for key, corpora in (("data.train", config.data.train), ("data.valid", config.data.valid)):
-        for corpus in corpora:
+    for key, part in (("data.train", config.data.train), ("data.valid", config.data.valid)):
+        for corpus in () if isinstance(part, HoldOut) else part:
             for path in (corpus.source, corpus.target):
                 with path.open("rb") as file:
                     digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from transformer_cli.config.schema import Config, Corpora, DecodingConfig
+from transformer_cli.config.schema import Config, DecodingConfig
 from transformer_cli.data.batching import cut, make_batch
-from transformer_cli.data.corpus import Pair, read_pairs
+from transformer_cli.data.corpus import Pair
 from transformer_cli.data.dataset import encode_pairs
 from transformer_cli.data.filters import FilterCounts
 from transformer_cli.data.tokenizer import Tokenizers
@@ -74,11 +74,12 @@ def perplexity(nll: float) -> float:
 
 
 class Validator:
-    """The validation set, read once."""
+    """The validation set, tokenised once."""
 
-    def __init__(self, config: Config, tokenizers: Tokenizers) -> None:
+    def __init__(self, config: Config, tokenizers: Tokenizers, pairs: list[Pair]) -> None:
+        check_positions(config, tokenizers, "data.valid", pairs)
         self.config = config
-        self.pairs = read_checked(config, tokenizers, "data.valid", config.data.valid)
+        self.pairs = pairs
         self.dataset = encode_pairs(self.pairs, tokenizers, FilterCounts())
 
     def validate(self, translator: Translator) -> Validation:
@@ -115,21 +116,18 @@ class Validator:
         return loss, nll, int((self.dataset.target.lengths(indices) + 1).sum())
 
 
-def read_checked(config: Config, tokenizers: Tokenizers, key: str, corpora: Corpora) -> list[Pair]:
-    """The pairs of an evaluation set. DataError if there are none, or a line is beyond learned positions."""
-    pairs = list(read_pairs(corpora))
-    if not pairs:
-        raise DataError(f"{key} has no lines: {', '.join(str(corpus.source) for corpus in corpora)}")
-    if config.model.positions == "learned":
-        most = config.model.max_positions - 1  # the end symbol takes one
-        for number, pair in enumerate(pairs, start=1):
-            pieces = max(len(tokenizers.source.encode(pair.source)), len(tokenizers.target.encode(pair.target)))
-            if pieces > most:
-                raise DataError(
-                    f"{key}: line {number} has {pieces} pieces, and learned positions take at most {most}: raise "
-                    "model.max_positions or remove the line"
-                )
-    return pairs
+def check_positions(config: Config, tokenizers: Tokenizers, key: str, pairs: Sequence[Pair]) -> None:
+    """DataError when a line of an evaluation set is beyond the learned positions."""
+    if config.model.positions == "sinusoidal":
+        return
+    most = config.model.max_positions - 1  # the end symbol takes one
+    for number, pair in enumerate(pairs, start=1):
+        pieces = max(len(tokenizers.source.encode(pair.source)), len(tokenizers.target.encode(pair.target)))
+        if pieces > most:
+            raise DataError(
+                f"{key}: line {number} has {pieces} pieces, and learned positions take at most {most}: raise "
+                "model.max_positions or remove the line"
+            )
 
 
 def score_texts(hypotheses: Sequence[str], references: Sequence[str], config: Config) -> list[Score]:

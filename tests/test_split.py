@@ -1,0 +1,83 @@
+"""Held-out lines: chosen by the source text alone, equal sources together, everything in exactly one part."""
+
+from pathlib import Path
+
+import pytest
+
+from transformer_cli.config.schema import Config
+from transformer_cli.data.corpus import Pair
+from transformer_cli.data.filters import FilterCounts
+from transformer_cli.data.split import Text
+from transformer_cli.errors import ConfigError, DataError
+
+
+def write(folder: Path, name: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
+    for side, column in (("src", 0), ("tgt", 1)):
+        text = "".join(pair[column] + "\n" for pair in pairs)
+        (folder / f"{name}.{side}").write_text(text, encoding="utf-8")
+    return {"source": str(folder / f"{name}.src"), "target": str(folder / f"{name}.tgt")}
+
+
+def config(folder: Path, pairs: list[tuple[str, str]], *, seed: int = 1, valid: object, **test: object) -> Config:
+    corpus = write(folder, "all", pairs)
+    return Config.model_validate({"name": "x", "seed": seed, "data": {"train": [corpus], "valid": valid, "test": test}})
+
+
+PAIRS = [(f"source {i}", f"target {i}") for i in range(200)]
+
+
+def test_each_pair_is_in_exactly_one_part(tmp_path: Path) -> None:
+    text = Text(config(tmp_path, PAIRS, valid={"hold_out": 20}, one={"hold_out": 30}, two={"hold_out": 10}))
+    counts = FilterCounts()
+    parts = [list(text.train(counts)), text.valid(), *text.tests().values()]
+    assert [len(part) for part in parts] == [140, 20, 30, 10]
+    assert sorted(pair for part in parts for pair in part) == sorted(Pair(*pair) for pair in PAIRS)
+    assert (counts.read, counts.held_out, counts.kept) == (200, 60, 140)
+
+
+def test_equal_sources_stay_together_and_the_set_grows(tmp_path: Path) -> None:
+    pairs = [(f"source {i % 20}", f"target {i}") for i in range(200)]  # each source ten times
+    text = Text(config(tmp_path, pairs, valid={"hold_out": 15}))
+    held = text.valid()
+    assert len(held) == 20
+    assert not {pair.source for pair in held} & {pair.source for pair in text.train(FilterCounts())}
+
+
+def test_the_choice_does_not_depend_on_the_order_of_lines(tmp_path: Path) -> None:
+    forwards = Text(config(tmp_path, PAIRS, valid={"hold_out": 20})).valid()
+    backwards = Text(config(tmp_path, PAIRS[::-1], valid={"hold_out": 20})).valid()
+    assert forwards == backwards[::-1]
+
+
+def test_another_seed_chooses_other_lines(tmp_path: Path) -> None:
+    one = Text(config(tmp_path, PAIRS, valid={"hold_out": 20})).valid()
+    two = Text(config(tmp_path, PAIRS, seed=2, valid={"hold_out": 20})).valid()
+    assert one != two
+
+
+def test_pairs_with_an_empty_side_are_never_held_out(tmp_path: Path) -> None:
+    pairs = [(f"source {i}", "" if i % 2 else f"target {i}") for i in range(100)]
+    text = Text(config(tmp_path, pairs, valid={"hold_out": 10}))
+    assert all(pair.target for pair in text.valid())
+    counts = FilterCounts()
+    assert len(list(text.train(counts))) == 40
+    assert (counts.empty, counts.held_out) == (50, 10)
+
+
+def test_files_of_their_own_are_read_as_they_are(tmp_path: Path) -> None:
+    valid = write(tmp_path, "valid", [("", "a"), ("b", "")])
+    text = Text(config(tmp_path, PAIRS, valid=[valid]))
+    assert text.valid() == [("", "a"), ("b", "")]
+    assert len(list(text.train(FilterCounts()))) == 200
+    assert text.tests() == {}
+
+
+def test_holding_out_everything_names_the_key_and_the_number_of_pairs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data\.test\.t: hold_out 150 .* 200 pairs"):
+        Text(config(tmp_path, PAIRS, valid={"hold_out": 50}, t={"hold_out": 150}))
+
+
+def test_an_evaluation_set_without_lines_is_an_error(tmp_path: Path) -> None:
+    valid = write(tmp_path, "valid", [])
+    with pytest.raises(DataError, match=r"data\.valid has no lines"):
+        Text(config(tmp_path, PAIRS, valid=[valid])).valid()

@@ -1,0 +1,82 @@
+"""The text of an experiment: what is trained on, and what is kept out of it for validation and test.
+
+A set is either files of its own or `{hold_out: N}`: lines of the training corpora, chosen by a hash of (seed, source
+text). The choice does not depend on the order of the lines, and equal sources stay together, so that none is both
+trained on and tested; that is why a set can be somewhat larger than N.
+"""
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from transformer_cli.config.schema import Config, HoldOut
+from transformer_cli.data.corpus import Pair, read_pairs
+from transformer_cli.data.filters import FilterCounts, drop_empty
+from transformer_cli.errors import ConfigError, DataError
+
+
+class Text:
+    """The pairs of a configuration, by what they are for. Held-out pairs are found when it is made."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        data = config.data
+        self._sets = {"data.valid": data.valid} | {f"data.test.{name}": part for name, part in data.test.items()}
+        sizes = {key: part.hold_out for key, part in self._sets.items() if isinstance(part, HoldOut)}
+        self._ranges = self._choose(sizes) if sizes else {}
+        self._held: dict[str, list[Pair]] = {key: [] for key in self._ranges}
+        if self._ranges:
+            for pair in drop_empty(read_pairs(data.train), FilterCounts()):
+                if key := self._set_of(pair.source):
+                    self._held[key].append(pair)
+
+    def train(self, counts: FilterCounts) -> Iterator[Pair]:
+        """What is trained on: pairs with text on both sides that are not held out; `counts` counts them."""
+        for pair in drop_empty(read_pairs(self._config.data.train), counts):
+            if self._set_of(pair.source):
+                counts.held_out += 1
+            else:
+                yield pair
+
+    def valid(self) -> list[Pair]:
+        """The validation set. DataError if it has no lines."""
+        return self._pairs("data.valid")
+
+    def tests(self) -> dict[str, list[Pair]]:
+        """The test sets by name. DataError if one has no lines."""
+        return {name: self._pairs(f"data.test.{name}") for name in self._config.data.test}
+
+    def _pairs(self, key: str) -> list[Pair]:
+        part = self._sets[key]
+        pairs = self._held[key] if isinstance(part, HoldOut) else list(read_pairs(part))
+        if not pairs:
+            raise DataError(f"{key} has no lines")
+        return pairs
+
+    def _choose(self, sizes: dict[str, int]) -> dict[str, tuple[int, int]]:
+        """For each set a range of hashes, one behind the other, that holds as many lines as wanted or a few more."""
+        pairs = drop_empty(read_pairs(self._config.data.train), FilterCounts())
+        hashes = np.sort(np.fromiter((self._hash(pair.source) for pair in pairs), dtype=np.uint64))
+        ranges: dict[str, tuple[int, int]] = {}
+        first = 0
+        for key, size in sizes.items():
+            if first + size >= len(hashes):
+                raise ConfigError(
+                    f"{key}: hold_out {size} leaves nothing to train on: data.train has {len(hashes):,} pairs with text"
+                )
+            last = hashes[first + size - 1]
+            ranges[key] = int(hashes[first]), int(last)
+            first = int(np.searchsorted(hashes, last, side="right"))
+        return ranges
+
+    def _set_of(self, source: str) -> str | None:
+        """The set for which a source is held out, if it is."""
+        if not self._ranges:
+            return None
+        value = self._hash(source)
+        return next((key for key, (first, last) in self._ranges.items() if first <= value <= last), None)
+
+    def _hash(self, source: str) -> int:
+        digest = hashlib.blake2b(f"{self._config.seed} {source}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little")

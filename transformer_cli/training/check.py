@@ -1,0 +1,134 @@
+"""`train --check`: all that training does before its first step, and what the whole of it will take.
+
+Everything is done up to a forward and a backward pass of the largest batch; no weight is changed, nothing is written.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from statistics import median
+
+import numpy as np
+import torch
+
+from transformer_cli.config.schema import Config
+from transformer_cli.data.batching import Indices, make_batch, micro_batches, plan_epoch
+from transformer_cli.data.dataset import TokenDataset, encode_pairs
+from transformer_cli.data.filters import FilterCounts
+from transformer_cli.data.split import Text
+from transformer_cli.data.tokenizer import PAD, Tokenizers, train_tokenizers
+from transformer_cli.device import attention_form, autocast, choose_device, set_threads, training_precision
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.training.loss import fused_cross_entropy
+from transformer_cli.training.schedule import peak_rate
+from transformer_cli.training.step import batch_loss
+
+_TIMED_UPDATES = 8
+
+
+def check(config: Config, threads: int | None) -> Iterator[str]:
+    """Lines of a report. Any error that training would meet before its first step is raised here."""
+    device = choose_device(config.device)
+    precision = training_precision(config.precision, device)
+    used_threads = set_threads(threads)
+    text, counts = Text(config), FilterCounts()
+    tokenizers = train_tokenizers(lambda: text.train(FilterCounts()), config.tokenizer)
+    dataset = encode_pairs(text.train(counts), tokenizers, counts, config.data.max_length)
+    yield f"training text   {counts.summary(config.data.max_length)}"
+    for name, pairs in {"valid": text.valid(), **text.tests()}.items():
+        yield f"{name + ' text':<15} {len(pairs):,} pairs"
+    yield from _lengths(dataset, tokenizers)
+
+    settings = config.training
+    update_size = settings.batch_size * settings.gradient_accumulation_steps
+    updates = plan_epoch(dataset, update_size, settings.batch_type, config.seed, 0)
+    parts = [
+        part for update in updates for part in micro_batches(update, dataset, settings.batch_size, settings.batch_type)
+    ]
+    yield (
+        f"an epoch        {len(updates):,} steps of {len(dataset) / len(updates):,.0f} pairs; "
+        f"{settings.max_steps:,} steps are {settings.max_steps / len(updates):.1f} epochs"
+    )
+    yield f"padding         {_padding(dataset, parts):.1%} of the cells of an epoch"
+
+    form = attention_form(device, precision)
+    vocabularies = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    model = Transformer(config.model, *vocabularies, pad=PAD, form=form).to(device).train()
+    yield from _parameters(model)
+    yield f"learning rate   at most {peak_rate(config):.2e}"
+
+    def seconds(part: Indices) -> float:
+        started = time.perf_counter()
+        batch = make_batch(dataset, part).to(device)
+        with autocast(device, precision):
+            sums = batch_loss(model, batch, fused_cross_entropy, settings.label_smoothing)
+        torch.autograd.backward(sums.loss / max(len(part), 1))
+        float(sums.nll)  # wait for the device
+        return time.perf_counter() - started
+
+    largest = max(parts, key=lambda part: len(part) * int(dataset.sizes(part).max()))
+    seconds(largest)
+    size = f"{len(largest):,} pairs of up to {dataset.sizes(largest).max()} pieces"
+    yield f"memory          {_peak_memory(device)} at the largest batch, {size}"
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    kept = settings.keep_last + settings.keep_best
+    yield f"disk            {(3 * kept + 1) * weights / 2**20:,.0f} MiB for {kept} checkpoints and the model"
+    chosen = np.linspace(0, len(updates) - 1, min(_TIMED_UPDATES, len(updates)), dtype=int)
+    each = [
+        sum(seconds(part) for part in micro_batches(updates[i], dataset, settings.batch_size, settings.batch_type))
+        for i in chosen
+    ]
+    hours = median(each) * settings.max_steps / 3600
+    yield (
+        f"time            about {_duration(hours)} for {settings.max_steps:,} steps on {device} in {precision} with "
+        f"{used_threads} thread{'s' if used_threads > 1 else ''}, validations not counted"
+    )
+
+
+def _lengths(dataset: TokenDataset, tokenizers: Tokenizers) -> Iterator[str]:
+    every = np.arange(len(dataset))
+    for side, sequences, tokenizer in (
+        ("source", dataset.source, tokenizers.source),
+        ("target", dataset.target, tokenizers.target),
+    ):
+        lengths = sequences.lengths(every)
+        yield (
+            f"{side + ' pieces':<15} {tokenizer.vocab_size:,} in the vocabulary; {lengths.mean():.1f} a line, "
+            f"{np.quantile(lengths, 0.99):.0f} at most in 99 of 100, {lengths.max()} in the longest"
+        )
+
+
+def _padding(dataset: TokenDataset, parts: list[Indices]) -> float:
+    """Share of allocated cells, of both sides, that hold no token."""
+    real = allocated = 0
+    for part in parts:
+        for sequences in (dataset.source, dataset.target):
+            lengths = sequences.lengths(part) + 1
+            real += int(lengths.sum())
+            allocated += len(part) * int(lengths.max())
+    return 1.0 - real / allocated
+
+
+def _parameters(model: Transformer) -> Iterator[str]:
+    total = sum(parameter.numel() for parameter in model.parameters())
+    yield f"parameters      {total:,}"
+    for name, part in (("encoder", model.encoder), ("decoder", model.decoder)):
+        count = sum(parameter.numel() for parameter in part.parameters())
+        total -= count
+        yield f"  {name:<13} {count:,}"
+    yield f"  {'vocabulary':<13} {total:,}"
+
+
+def _peak_memory(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB"
+    if sys.platform == "win32":
+        return "not measured"
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return f"{peak / (2**30 if sys.platform == 'darwin' else 2**20):.2f} GiB"
+
+
+def _duration(hours: float) -> str:
+    return f"{hours * 60:.0f} minutes" if hours < 2 else f"{hours:.1f} hours"
