@@ -66,7 +66,7 @@ tokenizer: {vocab_size: 1500}
 model: {d_model: 128, ffn_dim: 512, num_heads: 4, encoder_layers: 2, decoder_layers: 2, norm: pre, dropout: 0.1}
 training:
   batch_size: 2048
-  max_steps: 1500
+  max_steps: 1200
   lr_schedule: cosine          # down to zero at max_steps, which pays where the time is fixed
   learning_rate: 0.003
   warmup_steps: 200
