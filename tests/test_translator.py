@@ -47,18 +47,16 @@ def untrained() -> Translator:
     return translator()
 
 
-def texts(found: Iterator[list[Translation]]) -> list[list[str]]:
-    return [[one.text for one in line] for line in found]
-
-
 # Order and batches
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5, 64])
-def test_translations_come_in_the_order_of_the_lines(untrained: Translator, batch_size: int) -> None:
-    alone = [untrained.best_texts([line])[0] for line in LINES]
-    assert len(set(alone)) > 3
-    assert texts(untrained.translate(LINES, batch_size=batch_size)) == [[text] for text in alone]
+def test_translations_come_in_the_order_of_the_lines_each_as_if_alone(untrained: Translator, batch_size: int) -> None:
+    alone = [next(untrained.translate([line]))[0] for line in LINES]
+    assert len({best.text for best in alone}) > 3
+    found = [best for (best,) in untrained.translate(LINES, batch_size=batch_size)]
+    assert [best.text for best in found] == [best.text for best in alone]
+    assert [best.log_prob for best in found] == pytest.approx([best.log_prob for best in alone], abs=1e-4)
 
 
 def test_a_batch_holds_lines_of_like_length_longest_first_and_no_empty_ones(untrained: Translator) -> None:

@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -104,6 +105,7 @@ def test_any_locale_will_do(program: Command, project: Callable[..., Path], tmp_
 @pytest.mark.slow
 def test_at_a_terminal_a_bar_moves_and_the_log_has_the_lines(small: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 200))
     process = subprocess.Popen(
         [sys.executable, "-m", "transformer_cli", "train", str(small), "--run-dir", str(tmp_path / "run")],
         stdout=subprocess.PIPE,
