@@ -105,11 +105,18 @@ def locate(run: Path) -> Path:
         raise CheckpointError(f"{run} does not exist: give a run directory, a model file or a checkpoint")
     model = run / MODEL_NAME
     if not model.is_file():
-        raise CheckpointError(
-            f"{run} holds no {MODEL_NAME}: it is not a run directory, or its training has not validated yet. A "
-            f"checkpoint in {run / CHECKPOINTS} can be named instead"
-        )
+        raise CheckpointError(f"{run} holds no {MODEL_NAME}: {_instead_of(run)}")
     return model
+
+
+def _instead_of(run: Path) -> str:
+    """What to name in place of a folder without a model."""
+    usual = Path("runs", run.absolute().name)
+    if (usual / MODEL_NAME).is_file():
+        return f"the run is in {usual}"
+    if saved := list_checkpoints(run):
+        return f"its training has not validated yet; a checkpoint can be named instead, such as {saved[-1][1]}"
+    return "it is not a run directory, or its training has not validated yet"
 
 
 def checkpoint_path(run_dir: Path, step: int) -> Path:

@@ -165,6 +165,8 @@ def write_own(folder: Path, text: OwnText) -> Path:
     LOGGER.info("%s", counts_in_words(counts))
     for name, part, found in (("valid", text.valid, split.valid()), ("test", text.test, split.tests()["test"])):
         LOGGER.info("%s: %s pairs%s", name, f"{len(found):,}", " held out of training" if part is None else "")
+    if text.train.source.samefile(text.train.target):
+        LOGGER.warning("source and target are the same file: there is nothing to learn but to copy")
     if pairs < 500:
         LOGGER.warning("under 500 pairs nothing much can be learnt, and BLEU will mean little")
     return path

@@ -209,7 +209,7 @@ def test_other_precisions_translate(cli: Command, trained: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--n-best", 9], "error: n_best 9 needs a beam_size of at least as many, not 4\n"),
+        (["--n-best", 9], "error: --n-best 9 needs a --beam-size of at least as many, not 4\n"),
         (["--beam-size", 0], "error: --beam-size must be at least 1, not 0\n"),
         (["--length-penalty", -1], "error: --length-penalty must be at least 0, not -1.0\n"),
         (["--length-penalty", "nan"], "error: --length-penalty must be a finite number, not nan\n"),

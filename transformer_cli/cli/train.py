@@ -57,7 +57,10 @@ def train(
 
     for sample in result.samples:
         LOGGER.info(
-            "\n  source     %s\n  reference  %s\n  model      %s", sample.source, sample.reference, sample.hypothesis
+            "\n  source     %s\n  reference  %s\n  model      %s",
+            sample.source,
+            sample.reference,
+            sample.hypothesis or "(nothing)",
         )
     LOGGER.info('\nTranslate with it:  transformer-cli translate %s "…"\n', folder)
     if len(result.scores) > 1:

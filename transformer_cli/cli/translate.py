@@ -60,7 +60,7 @@ def translate(
     from transformer_cli.decoding import lines
     from transformer_cli.decoding.translator import Translator
     from transformer_cli.device import set_threads
-    from transformer_cli.log import Progress
+    from transformer_cli.log import LOGGER, Progress
 
     set_threads(threads)
     translator = Translator.load(run, device, precision)
@@ -79,6 +79,7 @@ def translate(
         print("Type a sentence and press Enter; end with Ctrl-D. (--help shows other ways.)", file=sys.stderr)
     sentences = lines.argument_lines(text, errors) if text else lines.input_lines(source, errors)
     shown = not text and not at_terminal
+    cut = 0
     with lines.output_stream(target) as stream, Progress(None, unit="line", shown=shown) as progress:
         # One line at a time where somebody waits for each.
         for index, found in enumerate(translator.translate(sentences, decoding, 1 if at_terminal else batch_size)):
@@ -89,3 +90,6 @@ def translate(
             stream.writelines(line + "\n" for line in written)
             stream.flush()
             progress.advance()
+            cut += found[0].truncated
+    if cut:
+        LOGGER.warning("%d translations were cut at their length limit (--max-length-a, --max-length-b)", cut)

@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from transformer_cli.config import hints
 from transformer_cli.config.schema import Config, Corpus, DecodingConfig, FilePath
-from transformer_cli.config.yaml_text import Document, Loc, Unusable, YamlError, to_yaml
+from transformer_cli.config.yaml_text import Document, Loc, Unusable, YamlError, dotted, printable, shown, to_yaml
 from transformer_cli.errors import ConfigError
 
 _MARKS = ("[key]", "[files]", "[hold_out]")  # pydantic's marks, of a name in a mapping or of the kind of a part
@@ -64,9 +64,12 @@ def override_decoding(settings: DecodingConfig, changes: Mapping[str, Any]) -> D
     except ValidationError as error:
         detail = error.errors()[0]
         if detail["type"] == "conflict":
-            raise ConfigError(detail["ctx"]["message"]) from error
+            words = detail["ctx"]["message"]
+            for key in DecodingConfig.model_fields:
+                words = words.replace(f"{key} ", f"--{key.replace('_', '-')} ")
+            raise ConfigError(words) from error
         flag = "--" + str(detail["loc"][0]).replace("_", "-")
-        raise ConfigError(f"{flag} {_wanted(detail, detail['loc'])}, not {_shown(detail['input'])}") from error
+        raise ConfigError(f"{flag} {_wanted(detail, detail['loc'])}, not {shown(detail['input'])}") from error
 
 
 # --- A configuration on its way ---------------------------------------------------------------------------------------
@@ -100,7 +103,7 @@ class _Draft:
     def report(self, loc: Loc, words: str, at: _Place | None = None) -> None:
         """Note an error at `loc`, by default at the place of the value or of the nearest one around it."""
         place = at or self.nearest(loc)
-        key = _dotted(loc)
+        key = dotted(loc)
         subject = "" if key in ("", place.key) else f"{key}: "
         self.errors.append((place, f"{place.shown}: {subject}{words}"))
 
@@ -125,7 +128,7 @@ def _read(path: Path, overrides: Sequence[str]) -> _Draft:
     if isinstance(document.value, dict):
         draft.tree = document.value
     elif not isinstance(document.value, Unusable):
-        draft.report((), f"must hold `key: value` lines at the top, not {_shown(document.value)}")
+        draft.report((), f"must hold `key: value` lines at the top, not {shown(document.value)}")
     for index, override in enumerate(overrides):
         _override(draft, index, override)
     return draft
@@ -161,7 +164,7 @@ def _override(draft: _Draft, index: int, override: str) -> None:
     """Put one `section.key=VALUE` into the draft; an empty VALUE takes the key out of it."""
     key, equals, value = override.partition("=")
     key = key.strip()
-    place = _Place(1, index, f"--set {_printable(override)}", key)
+    place = _Place(1, index, f"--set {printable(override)}", key)
     loc = _path_of(key)
     if not equals:
         draft.errors.append((place, f"{place.shown}: has no `=`; write section.key=VALUE"))
@@ -243,7 +246,7 @@ def _take_out(tree: Any, loc: Loc) -> None:
 
 def _report_unknown(draft: _Draft, loc: Loc, value: Any) -> None:
     """Report an unknown key, and of the keys under it those that renaming it would not put right."""
-    key = _dotted(loc)
+    key = dotted(loc)
     keys = hints.meant(key)
     draft.report(loc, _unknown(key))
     draft.meant.update(keys)
@@ -265,15 +268,15 @@ def _report_refused(draft: _Draft, detail: ErrorDetails) -> None:
     if kind == "conflict":
         _report_conflict(draft, loc, context["key"], context["message"])
     elif loc == ("name",) and "name" not in draft.tree:
-        words = f"left out, and the file's own name {_shown(detail['input'])} will not do: add a name of {_WANTED_NAME}"
+        words = f"left out, and the file's own name {shown(detail['input'])} will not do: add a name of {_WANTED_NAME}"
         draft.report(loc, words)
     elif kind == "missing" and isinstance(loc[-1], str):
-        if _dotted(loc) not in draft.meant:
+        if dotted(loc) not in draft.meant:
             draft.report(loc, "missing")
     elif kind == "missing":  # an item of a list of fixed length
-        draft.report(loc[:-1], f"{_wanted_list(loc[:-1])}, not {_shown(detail['input'])}")
+        draft.report(loc[:-1], f"{_wanted_list(loc[:-1])}, not {shown(detail['input'])}")
     else:
-        draft.report(loc, f"{_wanted(detail, loc)}, not {_shown(detail['input'])}{_remedy(detail)}")
+        draft.report(loc, f"{_wanted(detail, loc)}, not {shown(detail['input'])}{_remedy(detail)}")
 
 
 def _report_conflict(draft: _Draft, loc: Loc, key: str, message: str) -> None:
@@ -375,45 +378,10 @@ def _trouble(path: Path) -> str | None:
     """Why a file cannot be read; None if it can."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            return f"not a plain file: {_printable(str(path))}"
+            return f"not a plain file: {printable(str(path))}"
         path.open("rb").close()
     except (FileNotFoundError, NotADirectoryError):
-        return f"no such file: {_printable(str(path))}; relative paths count from the folder of the YAML file"
+        return f"no such file: {printable(str(path))}; relative paths count from the folder of the YAML file"
     except (OSError, ValueError) as error:
-        return f"cannot be read ({getattr(error, 'strerror', error)}): {_printable(str(path))}"
+        return f"cannot be read ({getattr(error, 'strerror', error)}): {printable(str(path))}"
     return None
-
-
-# --- Words ------------------------------------------------------------------------------------------------------------
-
-
-def _dotted(loc: Loc) -> str:
-    """`data.train[0].source`; a key that is no word is shown in quotes."""
-    shown = ""
-    for part in loc:
-        if isinstance(part, int):
-            shown += f"[{part}]"
-        else:
-            shown += ("." if shown else "") + (part if re.fullmatch(r"[\w.+-]+", part) else repr(part))
-    return shown
-
-
-def _shown(value: Any) -> str:
-    """A value as it stands in YAML, shortened."""
-    match value:
-        case None:
-            shown = "null"
-        case bool():
-            shown = str(value).lower()
-        case list() | tuple():
-            shown = f"[{', '.join(map(_shown, value))}]"
-        case dict():
-            shown = f"{{{', '.join(f'{_dotted((key,))}: {_shown(inner)}' for key, inner in value.items())}}}"
-        case _:
-            shown = repr(value)
-    return shown if len(shown) <= 80 else shown[:79] + "…"
-
-
-def _printable(text: str) -> str:
-    """Text for one line of an error message."""
-    return text if text.isprintable() else repr(text)

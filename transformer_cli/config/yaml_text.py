@@ -210,3 +210,38 @@ def _at(mark: Any, words: str) -> YamlError:
 def _line(node: yaml.Node) -> int:
     line: int = node.start_mark.line
     return line + 1
+
+
+# --- Words ------------------------------------------------------------------------------------------------------------
+
+
+def dotted(loc: Loc) -> str:
+    """A place as `data.train[0].source`; a key that is no word is shown in quotes."""
+    text = ""
+    for part in loc:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += ("." if text else "") + (part if re.fullmatch(r"[\w.+-]+", part) else repr(part))
+    return text
+
+
+def shown(value: Any) -> str:
+    """A value as it stands in YAML, shortened."""
+    match value:
+        case None:
+            text = "null"
+        case bool():
+            text = str(value).lower()
+        case list() | tuple():
+            text = f"[{', '.join(map(shown, value))}]"
+        case dict():
+            text = f"{{{', '.join(f'{dotted((key,))}: {shown(inner)}' for key, inner in value.items())}}}"
+        case _:
+            text = repr(value)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def printable(text: str) -> str:
+    """Text for one line of an error message."""
+    return text if text.isprintable() else repr(text)

@@ -84,8 +84,8 @@ def lines_of(stream: BinaryIO, name: str, errors: Errors = "strict") -> Iterator
             if errors == "strict":
                 raise DataError(
                     f"{name}, line {number}: byte {error.start + 1} of the line is 0x{raw[error.start]:02X}, which is "
-                    "not UTF-8: convert the file (iconv -f ENCODING -t UTF-8), or have translate and evaluate put "
-                    "U+FFFD in such places with --errors replace"
+                    "not UTF-8. Correct the line, or convert the file if all of it is in another encoding (iconv -f "
+                    "ENCODING -t UTF-8); translate and evaluate also take --errors replace"
                 ) from error
             line = raw.decode("utf-8", errors="replace")
             replaced += 1

@@ -56,6 +56,8 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
     model = Transformer(config.model, *vocabularies, pad=PAD, form=form).to(device).train()
     yield from _parameters(model)
     yield f"learning rate   at most {peak_rate(config):.2e}"
+    if settings.warmup_steps > settings.max_steps:
+        yield f"warning         training ends before its warm-up does, at step {settings.warmup_steps}"
 
     def seconds(part: Indices) -> float:
         started = time.perf_counter()

@@ -146,7 +146,15 @@ def resumed_config(config: Config, began: Config) -> Config:
             f"the run cannot be resumed with another configuration:\n  {listed}\nSet these back, or start a new run "
             "with --run-dir or --overwrite"
         )
+    for (key, old), (_, new) in zip(_limits(began), _limits(config), strict=True):
+        if old != new:
+            LOGGER.info("training.%s is %s from here on; it was %s", key, new, old)
     return config
+
+
+def _limits(config: Config) -> list[tuple[str, Any]]:
+    """The settings of training that may change, which is worth a line: a forgotten --set changes them back."""
+    return [(key, value) for key, value in config.training if key in _FREE_TRAINING]
 
 
 def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
