@@ -664,3 +664,21 @@ def test_no_line_of_the_package_can_run_code_from_a_file() -> None:
     assert PACKAGE / "checkpoint.py" in sources
     found = [f"{source}:{line}" for source in sources for line in unsafe_lines(source.read_text("utf-8"))]
     assert found == []
+
+
+def test_a_folder_without_a_model_is_answered_with_what_to_name_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine").mkdir()
+    with pytest.raises(CheckpointError, match=r"mine holds no model\.safetensors: it is not a run directory"):
+        checkpoint.locate(Path("mine"))
+    saved = checkpoint.checkpoint_path(Path("mine"), 10)
+    saved.parent.mkdir()
+    saved.touch()
+    with pytest.raises(CheckpointError, match=f"a checkpoint can be named instead, such as {saved}"):
+        checkpoint.locate(Path("mine"))
+    Path("runs/mine").mkdir(parents=True)
+    Path("runs/mine/model.safetensors").touch()
+    with pytest.raises(CheckpointError, match="the run is in runs/mine"):
+        checkpoint.locate(Path("mine"))

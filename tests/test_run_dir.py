@@ -460,3 +460,9 @@ def test_the_commit_is_that_of_the_working_directory(tmp_path: Path, monkeypatch
     subprocess.run(["git", "init", "-q"], check=True)
     subprocess.run(["git", *identity, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
     assert re.fullmatch("[0-9a-f]{40}", describe_environment([], "cpu", 1)["git_commit"])
+
+
+def test_a_limit_that_changes_on_resuming_is_said(config: Config, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    resumed_config(with_value(config, "training.max_steps", 60), config)
+    assert caplog.messages == ["training.max_steps is 60 from here on; it was 20000"]

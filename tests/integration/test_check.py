@@ -1,0 +1,65 @@
+"""`train --check` tells what training will take and leaves nothing behind; how much a command says can be chosen."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+Command = Callable[..., CompletedProcess[str]]
+
+
+def test_check_reports_and_writes_nothing(cli: Command, small: Path, tmp_path: Path) -> None:
+    before = sorted(small.parent.rglob("*"))
+    warm_up = ("--set", "training.warmup_steps=10")
+    done = cli("train", small, "--check", "--threads", 1, "--run-dir", tmp_path / "run", *warm_up)
+    assert done.returncode == 0
+    assert sorted(small.parent.rglob("*")) == before
+    assert not (tmp_path / "run").exists()
+    report = {line[:15].strip(): line[16:] for line in done.stdout.splitlines()}
+    assert report["training text"] == "400 pairs read, 0 skipped as empty, 0 longer than 64 pieces, 400 kept"
+    assert report["valid text"] == "20 pairs"
+    assert report["test text"] == "10 pairs"
+    # 400 pairs in batches of 32 are 13 steps, the last with 16.
+    assert report["an epoch"] == "13 steps of 31 pairs; 20 steps are 1.5 epochs"
+    parts = [int(report[name].replace(",", "")) for name in ("encoder", "decoder", "vocabulary")]
+    assert int(report["parameters"].replace(",", "")) == sum(parts)
+    # d_model 16, warm-up 10: 16^-0.5 * 10^-0.5
+    assert report["learning rate"] == "at most 7.91e-02"
+    # Six checkpoints of three numbers a parameter, and the model.
+    assert report["disk"] == f"{19 * 4 * sum(parts) / 2**20:,.0f} MiB for 6 checkpoints and the model"
+    assert re.fullmatch(r"[\d.]+ GiB at the largest batch, \d+ pairs of up to \d+ pieces", report["memory"])
+    assert re.match(r"about \d+ minutes for 20 steps on cpu in fp32 with 1 thread,", report["time"])
+    assert 0 <= float(report["padding"].split("%")[0]) < 50
+
+
+def test_check_warns_of_a_warm_up_that_does_not_end(cli: Command, small: Path) -> None:
+    done = cli("train", small, "--check", "--threads", 1, "--set", "training.warmup_steps=30")
+    assert "warning         training ends before its warm-up does, at step 30" in done.stdout
+
+
+def test_check_refuses_what_training_would_refuse(cli: Command, small: Path) -> None:
+    done = cli("train", small, "--check", "--set", "tokenizer.vocab_size=10")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "tokenizer.vocab_size 10 is too small" in done.stderr
+
+
+@pytest.mark.parametrize(("flag", "said"), [("--quiet", False), ("--verbose", True)])
+def test_a_command_says_as_much_as_it_is_asked_to(cli: Command, tmp_path: Path, flag: str, said: bool) -> None:
+    for side in ("en", "de"):
+        (tmp_path / f"my.{side}").write_text("".join(f"sentence {i}\n" for i in range(600)))
+    words = ["--source", tmp_path / "my.en", "--target", tmp_path / "my.de"]
+    done = cli("init", tmp_path / "mine", *words, flag)
+    assert done.returncode == 0
+    assert ("600 pairs read" in done.stderr) == said
+
+
+def test_a_traceback_is_shown_only_when_asked_for(cli: Command, tmp_path: Path) -> None:
+    done = cli("translate", tmp_path / "no", "a")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    done = cli("translate", tmp_path / "no", "a", "--traceback")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: ")
