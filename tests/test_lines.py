@@ -2,15 +2,24 @@
 
 import io
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from transformer_cli.decoding.lines import input_lines, json_lines, output_stream, text_lines, write_lines
+from transformer_cli.decoding.lines import (
+    argument_lines,
+    check_output,
+    input_lines,
+    json_lines,
+    output_stream,
+    text_lines,
+    write_lines,
+)
 from transformer_cli.decoding.translator import Translation
-from transformer_cli.errors import DataError
+from transformer_cli.errors import ConfigError, DataError
 
 BEST = Translation(text="Œuvre 你好", log_prob=-1.25, score=-1.0, n=4, truncated=False)
 SECOND = Translation(text="", log_prob=-12.34567, score=-9.87654, n=1, truncated=True)
@@ -36,6 +45,29 @@ def test_bytes_that_are_not_utf8_are_refused_by_place_or_replaced(monkeypatch: p
         list(input_lines(None, "strict"))
     monkeypatch.setattr(sys, "stdin", standard_stream(b"a\n\xffb\n"))
     assert list(input_lines(None, "replace")) == ["a", "\ufffdb"]
+
+
+def test_arguments_are_utf8_and_one_line_each_or_refused_by_number_or_replaced() -> None:
+    good, bad = os.fsdecode("caf\u00e9 \u4f60".encode()), os.fsdecode(b"a\xffb")
+    assert list(argument_lines([good, "", "a\nb"], "strict")) == ["caf\u00e9 \u4f60", "", "a b"]
+    with pytest.raises(DataError, match="argument 2, line 1: byte 2 of the line is 0xFF"):
+        list(argument_lines([good, bad], "strict"))
+    assert list(argument_lines([good, bad], "replace")) == ["caf\u00e9 \u4f60", "a\ufffdb"]
+
+
+def test_an_output_over_an_input_or_in_no_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source, other = Path("source"), Path("other")
+    source.touch()
+    other.touch()
+    Path("link").symlink_to(source)
+    check_output(Path("new"), [source, other])
+    check_output(other, [source])
+    for target in (source, tmp_path / "source", Path("link")):
+        with pytest.raises(ConfigError, match="--output is source, which is to be read: it would be lost"):
+            check_output(target, [other, source])
+    with pytest.raises(ConfigError, match="cannot write no/file: there is no folder no"):
+        check_output(Path("no", "file"), [])
 
 
 def test_standard_output_is_utf8_with_line_feeds_under_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:

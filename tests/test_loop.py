@@ -13,7 +13,7 @@ import torch
 from transformer_cli import checkpoint
 from transformer_cli.config.schema import Config
 from transformer_cli.data.batching import Batch
-from transformer_cli.errors import CheckpointError, ConfigError, NewerVersionError, NothingToDo, UserError
+from transformer_cli.errors import CheckpointError, ConfigError, DataError, NewerVersionError, NothingToDo, UserError
 from transformer_cli.training.loop import train
 from transformer_cli.training.step import Updater, UpdateResult
 
@@ -175,3 +175,16 @@ def test_a_gradient_that_is_no_number_ends_a_run_before_it_is_saved(
     with pytest.raises(UserError, match=r"training diverged at step 9: the loss or its gradient is no longer a number"):
         train(config_in(finished, max_steps=9), run, resume=True)
     assert [step for step, _ in checkpoint.list_checkpoints(run)] == [4, 8]
+
+
+def test_validation_text_without_a_usable_pair_is_refused(finished: Path, tmp_path: Path) -> None:
+    for side in ("src", "tgt"):
+        (tmp_path / f"blank.{side}").write_text("\n \n")
+    blank = [{"source": str(tmp_path / "blank.src"), "target": str(tmp_path / "blank.tgt")}]
+    config = config_in(finished)
+    data = config.data.model_copy(
+        update={"valid": Config.model_validate({"name": "x", "data": {"valid": blank}}).data.valid}
+    )
+    with pytest.raises(DataError, match=r"data\.valid: no pair has text on both sides"):
+        train(config.model_copy(update={"data": data}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

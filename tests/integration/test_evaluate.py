@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from transformer_cli.decoding.translator import Translator
+
 Command = Callable[..., CompletedProcess[str]]
 
 # Four sentences for which the usual mistakes give other numbers: 52.06 is the mean over sentences, 54.88 over batches
@@ -73,6 +75,14 @@ def test_the_program_gives_the_corpus_bleu_of_four_sentences(program: Command, t
     assert signature == ["nrefs:1", "case:mixed", "eff:no", "tok:13a", "smooth:exp"]
     assert version.startswith("version:")
     assert "the hypotheses look tokenised" in done.stderr
+
+
+def test_a_file_name_of_any_script_is_printed_under_any_locale(program: Command, texts: Path, tmp_path: Path) -> None:
+    shutil.copy(texts / "ref", tmp_path / "r\u00e9f\u4f60")
+    locale = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    done = program("evaluate", "--hypothesis", texts / "hyp", "--reference", tmp_path / "r\u00e9f\u4f60", env=locale)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("r\u00e9f\u4f60 BLEU 61.60 ")
 
 
 def test_it_says_what_the_sacrebleu_command_says(cli: Command, texts: Path) -> None:
@@ -308,6 +318,26 @@ def test_what_cannot_be_evaluated_is_said_in_one_message(
     assert (done.returncode, done.stdout) == (code, "")
     assert message in done.stderr
     assert not (texts / "out").exists()
+
+
+def test_what_would_fail_at_the_end_fails_before_the_work(
+    cli: Command, trained: Path, made_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Translator, "translate", None)  # it must not come so far
+    source, reference = tmp_path / "src", tmp_path / "ref"
+    shutil.copy(made_up / "test.src", source)
+    shutil.copy(made_up / "test.tgt", reference)
+    files = ("--source", source, "--reference", reference)
+    for flags, message in (
+        (("--output", reference), f"--output is {reference}, which is to be read"),
+        (("--output", source), f"--output is {source}, which is to be read"),
+        (("--output", tmp_path / "no" / "file"), "there is no folder"),
+        (("--tokenize", "bogus"), "BLEU has no tokenizer bogus"),
+    ):
+        done = cli("evaluate", trained, *files, *flags)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert message in done.stderr
+    assert reference.read_bytes() == (made_up / "test.tgt").read_bytes()
 
 
 def test_a_model_away_from_its_run_needs_files(cli: Command, trained: Path, tmp_path: Path) -> None:

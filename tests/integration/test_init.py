@@ -16,6 +16,11 @@ def test_it_says_what_to_run_next_and_prints_nothing(program: Command, tmp_path:
     assert (tmp_path / "first" / "config.yaml").read_text().startswith("# The reverse task")
 
 
+def test_the_next_command_can_be_copied_whatever_the_name(cli: Command, tmp_path: Path) -> None:
+    done = cli("init", tmp_path / "my first", "--template", "copy")
+    assert done.stderr == f"Train on it:  transformer-cli train '{tmp_path}/my first/config.yaml'\n"
+
+
 def test_the_demo_is_the_template_where_none_is_named(cli: Command, tmp_path: Path) -> None:
     assert cli("init", tmp_path / "first").returncode == 0
     assert "\nname: demo-en-de\n" in (tmp_path / "first" / "config.yaml").read_text()

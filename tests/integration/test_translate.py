@@ -252,6 +252,10 @@ def test_input_that_cannot_be_read_is_named(cli: Command, trained: Path, tmp_pat
     done = cli("translate", trained, "--input", tmp_path / "nowhere")
     assert done.returncode == 1
     assert "nowhere: No such file or directory" in done.stderr
+    (tmp_path / "out").write_text("of yesterday")
+    done = cli("translate", trained, "--input", tmp_path / "nowhere", "--output", tmp_path / "out")
+    assert done.returncode == 1
+    assert (tmp_path / "out").read_text() == "of yesterday"
     done = cli("translate", trained, "--input", tmp_path)
     assert done.returncode == 1
     assert "Is a directory" in done.stderr
@@ -263,8 +267,17 @@ def test_output_over_the_input_is_refused_before_it_is_lost(cli: Command, traine
     (tmp_path / "link").symlink_to(source)
     done = cli("translate", trained, "--input", source, "--output", tmp_path / "link")
     assert done.returncode == 2
-    assert "--input and --output are the same file" in done.stderr
+    assert f"--output is {source}, which is to be read: it would be lost" in done.stderr
     assert source.read_text() == "di fo\n"
+
+
+def test_output_that_cannot_be_written_is_named(cli: Command, trained: Path, tmp_path: Path) -> None:
+    done = cli("translate", trained, "di", "--output", tmp_path / "no" / "file")
+    assert done.returncode == 2
+    assert "cannot write" in done.stderr
+    full = cli("translate", trained, "di", "--output", "/dev/full")
+    assert (full.returncode, full.stdout) == (1, "")
+    assert full.stderr == "error: No space left on device\n"
 
 
 def test_arguments_and_a_file_together_are_refused(cli: Command, trained: Path, tmp_path: Path) -> None:

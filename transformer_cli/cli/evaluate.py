@@ -80,11 +80,13 @@ def evaluate(
     _check_combination(run, source, references, hypothesis)
 
     from transformer_cli.config.schema import EvaluationConfig
-    from transformer_cli.decoding.lines import write_lines
+    from transformer_cli.decoding.lines import check_output, output_stream, write_lines
     from transformer_cli.errors import ConfigError
     from transformer_cli.evaluation import sets
     from transformer_cli.evaluation.scores import corpus_scores, metric_tokenizer, result_line, scores_json
 
+    if output is not None:
+        check_output(output, [path for path in (source, hypothesis, *references) if path is not None])
     translator = None if run is None else _load(run, device, precision, threads)
     settings, language = EvaluationConfig(), "und"
     if translator is not None:
@@ -102,6 +104,10 @@ def evaluate(
             f"--output takes one set, and the run has {len(chosen)}: name one by --source and --reference"
         )
 
+    metrics = metric or settings.metrics
+    tokenizer = tokenize or settings.tokenize or metric_tokenizer(target_lang or language)
+    lower = lowercase or settings.lowercase
+    corpus_scores(["x"], [["x"]], metrics, tokenizer, lower)  # what cannot be computed is better known before the work
     scores = {}
     for one in chosen:
         hypotheses = one.lines
@@ -118,18 +124,13 @@ def evaluate(
             hypotheses = [best[0].text for best in translator.translate(one.lines, decoding, batch_size)]
         if output is not None:
             write_lines(output, hypotheses)
-        scores[one.name] = corpus_scores(
-            hypotheses,
-            one.references,
-            metric or settings.metrics,
-            tokenize or settings.tokenize or metric_tokenizer(target_lang or language),
-            lowercase or settings.lowercase,
-        )
-    if as_json:
-        print(json.dumps({name: scores_json(found) for name, found in scores.items()}))
-    else:
-        for name, found in scores.items():
-            print(result_line(name, found))
+        scores[one.name] = corpus_scores(hypotheses, one.references, metrics, tokenizer, lower)
+    with output_stream(None) as stream:  # a set may be named in any script
+        if as_json:
+            print(json.dumps({name: scores_json(found) for name, found in scores.items()}), file=stream)
+        else:
+            for name, found in scores.items():
+                print(result_line(name, found), file=stream)
 
 
 def _check_combination(run: Path | None, source: Path | None, references: list[Path], hypothesis: Path | None) -> None:

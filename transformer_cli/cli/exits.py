@@ -51,7 +51,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
             # A full disk, a folder that may not be written to.
             if traceback:
                 tracebacks.print_exc()
-            print(f"error: {error.strerror}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+            print(f"error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
             raise typer.Exit(UserError.exit_code) from error
 
     signature = inspect.signature(function)

@@ -1,6 +1,7 @@
 """`transformer-cli init`."""
 
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -69,7 +70,7 @@ def init(
             test=_both("test", test_source, test_target),
         )
         config = project.write_own(folder, text)
-    print(f"Train on it:  transformer-cli train {config}", file=sys.stderr)
+    print(f"Train on it:  transformer-cli train {shlex.quote(str(config))}", file=sys.stderr)
 
 
 def _both(split: str, source: Path | None, target: Path | None) -> "Corpus | None":

@@ -1,5 +1,6 @@
 """`transformer-cli train`."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -62,7 +63,7 @@ def train(
             sample.reference,
             sample.hypothesis or "(nothing)",
         )
-    LOGGER.info('\nTranslate with it:  transformer-cli translate %s "…"\n', folder)
+    LOGGER.info('\nTranslate with it:  transformer-cli translate %s "…"\n', shlex.quote(str(folder)))
     if len(result.scores) > 1:
         for name, scores in result.scores.items():
             print(result_line(name, scores))

@@ -47,14 +47,14 @@ def translate(
 
     Example: transformer-cli translate runs/demo "The small dog sleeps."
     """
-    from transformer_cli.errors import ConfigError
+    from transformer_cli.errors import ConfigError, DataError
 
     source = None if input_ == Path("-") else input_
     target = None if output == Path("-") else output
     if text and input_ is not None:
         raise ConfigError("give sentences as arguments or a file with --input, not both")
-    if source is not None and target is not None and target.exists() and source.exists() and source.samefile(target):
-        raise ConfigError(f"--input and --output are the same file, {source}: it would be lost")
+    if source is not None and not source.exists():  # known before --output is emptied
+        raise DataError(f"cannot read {source}: No such file or directory")
     at_terminal = not text and source is None and sys.stdin.isatty()
 
     from transformer_cli.decoding import lines
@@ -62,6 +62,8 @@ def translate(
     from transformer_cli.device import set_threads
     from transformer_cli.log import LOGGER, Progress
 
+    if target is not None:
+        lines.check_output(target, [] if source is None else [source])
     set_threads(threads)
     translator = Translator.load(run, device, precision)
     decoding = options.decoding_from(

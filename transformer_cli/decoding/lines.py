@@ -11,7 +11,7 @@ from typing import IO, Literal
 
 from transformer_cli.data.corpus import Errors, lines_of, read_lines
 from transformer_cli.decoding.translator import Translation
-from transformer_cli.errors import DataError
+from transformer_cli.errors import ConfigError, DataError
 
 OutputFormat = Literal["text", "jsonl"]
 
@@ -27,6 +27,16 @@ def input_lines(source: Path | None, errors: Errors) -> Iterator[str]:
     if source is None:
         return lines_of(sys.stdin.buffer, "standard input", errors)
     return read_lines(source, errors)
+
+
+def check_output(target: Path, sources: Iterable[Path]) -> None:
+    """Find out before the work what would spoil its end: ConfigError when `target` is in no folder, or is a file that
+    is to be read."""
+    if not target.absolute().parent.is_dir():
+        raise ConfigError(f"cannot write {target}: there is no folder {target.parent}")
+    for source in sources:
+        if target.exists() and source.exists() and source.samefile(target):
+            raise ConfigError(f"--output is {source}, which is to be read: it would be lost")
 
 
 @contextmanager

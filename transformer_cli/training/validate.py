@@ -81,6 +81,8 @@ class Validator:
         self.config = config
         self.pairs = pairs
         self.dataset = encode_pairs(self.pairs, tokenizers, FilterCounts())
+        if len(self.dataset) == 0:
+            raise DataError("data.valid: no pair has text on both sides, so that nothing could be measured")
 
     def validate(self, translator: Translator) -> Validation:
         """Translate every line with the validation beam, and score what comes out."""
