@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import resource
+import shutil
 import stat
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -140,6 +142,14 @@ def test_a_file_holds_no_paths_of_the_machine_it_was_made_on(path: Path) -> None
     write(path, replace(model_file(), config=Config.model_validate(SECTIONS | {"data": data})))
     assert b"secret" not in path.read_bytes()
     assert read(path).config == Config.model_validate(SECTIONS | {"data": {"source_lang": "en"}})
+
+
+def test_a_file_does_not_tell_what_its_training_started_from(path: Path) -> None:
+    sections = SECTIONS | {"training": SECTIONS["training"] | {"init_from": "/home/somebody/secret.safetensors"}}
+    write(path, replace(model_file(), config=Config.model_validate(sections)))
+    assert b"secret" not in path.read_bytes()
+    assert "init_from" not in header_of(path)["config"]["training"]
+    assert read(path).config == Config.model_validate(SECTIONS)
 
 
 def test_a_training_record_that_json_changes_on_its_way_can_be_read(path: Path) -> None:
@@ -411,6 +421,42 @@ def test_a_file_size_limit_leaves_the_former_file_and_no_other(saved: Path) -> N
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert same_content(read(saved), model_file())
     assert os.listdir(saved.parent) == [saved.name]
+
+
+def disk_with(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+
+
+def test_a_disk_without_room_is_known_before_anything_is_written(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 MiB of weights and 256 bytes of a tokenizer, and 1 MiB in reserve."""
+    big = replace(model_file(), weights={"w": torch.zeros(2**20)}, optimizer={})
+    disk_with(monkeypatch, 5 * 2**20 + 255)
+    with monkeypatch.context() as untouched:
+        untouched.setattr(checkpoint, "save_file", half_a_file)
+        with pytest.raises(CheckpointError) as caught:
+            write(saved, big)
+    assert str(caught.value) == (
+        f"cannot write {saved}: it takes 4.0 MiB, and 5.0 MiB are free. What was saved before is intact; make room on "
+        "the disk and go on, or choose another folder with --run-dir"
+    )
+    assert same_content(read(saved), model_file())
+    assert os.listdir(saved.parent) == [saved.name]
+    disk_with(monkeypatch, 5 * 2**20 + 256)
+    write(saved, big)
+    assert torch.equal(read(saved).weights["w"], torch.zeros(2**20))
+
+
+def test_the_disk_asked_is_the_one_that_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "runs" / "new" / "model.safetensors"
+    asked: list[Path] = []
+
+    def disk_usage(folder: Path) -> SimpleNamespace:
+        asked.append(folder)
+        return SimpleNamespace(free=2**40)
+
+    monkeypatch.setattr(shutil, "disk_usage", disk_usage)
+    write(path, model_file())
+    assert asked == [path.parent]
 
 
 def test_a_save_into_what_is_no_folder_is_a_clean_error(tmp_path: Path) -> None:

@@ -218,6 +218,15 @@ def test_pairs_come_in_order_one_corpus_after_the_other(corpus: Callable[[str, s
     assert list(read_pairs([])) == []
 
 
+def test_bytes_that_are_not_utf8_are_refused_or_replaced_on_both_sides(corpus: Callable[[str, str], Corpus]) -> None:
+    bad = corpus("a\n", "A\n")
+    for path in (bad.source, bad.target):
+        path.write_bytes(b"\xffx\n")
+    with pytest.raises(DataError, match=r"train\.src, line 1: byte 1 of the line is 0xFF"):
+        list(read_pairs([bad]))
+    assert list(read_pairs([bad], "replace")) == [Pair("\ufffdx", "\ufffdx")]
+
+
 @pytest.mark.parametrize(("sources", "targets"), [(1000, 999), (999, 1000), (3, 40), (0, 2)])
 def test_files_of_different_length_are_refused_with_both_names_and_counts(
     corpus: Callable[[str, str], Corpus], sources: int, targets: int

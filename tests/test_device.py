@@ -14,13 +14,14 @@ from transformer_cli.device import (
     choose_device,
     decoding_cells,
     decoding_precision,
+    is_out_of_memory,
     set_threads,
     training_precision,
 )
 from transformer_cli.errors import ConfigError
 from transformer_cli.model.attention import AttentionForm
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda"), torch.device("mps")
 
 
 def machine_with(monkeypatch: pytest.MonkeyPatch, *kinds: str) -> None:
@@ -58,10 +59,20 @@ def test_a_device_that_is_not_there_is_an_error_that_says_what_is(monkeypatch: p
 # --- precision ------------------------------------------------------------------------------------------------------
 
 
-def test_auto_is_fp32_on_a_cpu() -> None:
-    assert training_precision("auto", CPU) == "fp32"
+@pytest.mark.parametrize(
+    ("avx512", "amx", "chosen"),
+    [(False, False, "fp32"), (True, False, "bf16"), (False, True, "bf16"), (True, True, "bf16")],
+)
+def test_auto_trains_in_bf16_on_a_cpu_that_multiplies_it_natively_and_translates_in_fp32(
+    monkeypatch: pytest.MonkeyPatch, avx512: bool, amx: bool, chosen: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    assert training_precision("auto", CPU, 256) == training_precision("auto", CPU, 512) == chosen
+    assert training_precision("auto", CPU, 255) == "fp32"  # conversions would cost more than products save
     assert decoding_precision("auto", CPU) == "fp32"
-    assert training_precision("auto", torch.device("mps")) == "fp32"
+    # whatever the CPU beside it
+    assert training_precision("auto", MPS, 512) == decoding_precision("auto", MPS) == "fp32"
 
 
 @pytest.mark.parametrize(("native", "chosen"), [(True, "bf16"), (False, "fp32")])
@@ -72,13 +83,14 @@ def test_auto_is_bf16_on_a_gpu_that_multiplies_it_natively(
         return native or including_emulation
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_bf16_supported)
-    assert training_precision("auto", CUDA) == chosen
+    assert training_precision("auto", CUDA, 64) == chosen
     assert decoding_precision("auto", CUDA) == chosen
 
 
 @pytest.mark.parametrize("name", get_args(Precision))
 def test_a_precision_that_is_named_is_taken(name: Precision) -> None:
-    assert training_precision(name, CPU) == decoding_precision(name, CPU) == name
+    for place in (CPU, CUDA, MPS):
+        assert training_precision(name, place, 64) == decoding_precision(name, place) == name
 
 
 def test_every_precision_has_its_type() -> None:
@@ -107,10 +119,38 @@ def test_fp32_also_holds_inside_another_autocast() -> None:
 # --- the rest -------------------------------------------------------------------------------------------------------
 
 
-def test_the_form_of_attention_is_one_that_there_is() -> None:
-    for precision in get_args(Precision):
-        assert attention_form(CPU, precision) in get_args(AttentionForm)
-        assert attention_form(CUDA, precision) in get_args(AttentionForm)
+def test_attention_is_fused_but_for_bf16_on_a_cpu() -> None:
+    forms = {
+        (place.type, precision): attention_form(place, precision)
+        for place in (CPU, CUDA, MPS)
+        for precision in get_args(Precision)
+    }
+    assert set(forms.values()) == set(get_args(AttentionForm))
+    assert [key for key, form in forms.items() if form == "written_out"] == [("cpu", "bf16")]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"),
+            True,
+        ),
+        (MemoryError(), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied (3x4 and 5x6)"), False),
+        (ValueError("out of memory"), False),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_memory_that_ran_out_is_known_from_other_errors(error: Exception, is_one: bool) -> None:
+    assert is_out_of_memory(error) == is_one
+
+
+def test_what_a_cpu_without_memory_raises_is_known() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert is_out_of_memory(caught.value)
 
 
 def test_threads_are_set_and_told() -> None:

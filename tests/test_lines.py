@@ -11,10 +11,12 @@ import pytest
 
 from transformer_cli.decoding.lines import (
     argument_lines,
+    check_input,
     check_output,
     input_lines,
     json_lines,
     output_stream,
+    standard_input,
     text_lines,
     write_lines,
 )
@@ -37,6 +39,29 @@ def test_input_is_a_file_or_standard_input_by_the_same_rules(tmp_path: Path, mon
     expected = ["caf\u00e9\u2028x", "", "last"]
     assert list(input_lines(tmp_path / "in", "strict")) == expected
     assert list(input_lines(None, "strict")) == expected
+
+
+def test_streams_that_the_program_was_started_without_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    monkeypatch.setattr(sys, "stdout", None)
+    message = "there is no standard input: give sentences as arguments, or a file with --input"
+    with pytest.raises(DataError, match=message):
+        standard_input()
+    with pytest.raises(DataError, match=message):
+        input_lines(None, "strict")
+    with pytest.raises(DataError, match="there is no standard output: name a file with --output"), output_stream(None):
+        pass
+
+
+def test_an_input_that_cannot_be_read_is_told_and_a_pipe_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "text").touch()
+    check_input(tmp_path / "text")
+    with pytest.raises(DataError, match=r"cannot read .*nowhere: No such file or directory"):
+        check_input(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="Is a directory"):
+        check_input(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    check_input(tmp_path / "pipe")  # to open it would wait for a writer for ever
 
 
 def test_bytes_that_are_not_utf8_are_refused_by_place_or_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

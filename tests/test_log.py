@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -141,6 +142,36 @@ def test_each_event_is_a_line_of_json_on_disk_at_once(tmp_path: Path) -> None:
     assert len(lines) == 3
     assert json.loads(lines[1]) == {"event": "note", "text": "zwei\nZeilen\u2028drei"}
     assert metrics.lines == 2
+
+
+def test_a_number_that_is_none_is_null_for_json_has_neither_infinity_nor_nan(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    Metrics(path, keep_lines=0).write(
+        "valid",
+        {
+            "loss": math.nan,
+            "ppl": math.inf,
+            "step": 10**20,
+            "lr": 5e-324,
+            "averaged": [1, 2],
+            "ok": True,
+            "scores": [{"name": "BLEU", "value": -math.inf, "range": (math.nan, 1.5)}],
+        },
+    )
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    assert json.loads(path.read_text(), parse_constant=refuse) == {
+        "event": "valid",
+        "loss": None,
+        "ppl": None,
+        "step": 10**20,
+        "lr": 5e-324,
+        "averaged": [1, 2],
+        "ok": True,
+        "scores": [{"name": "BLEU", "value": None, "range": [None, 1.5]}],
+    }
 
 
 @pytest.mark.parametrize("keep", [0, 1, 2, 3])

@@ -1,21 +1,31 @@
 """Runs that were broken off, changed or damaged: what is resumed, what is refused, and what is never lost."""
 
 import json
+import logging
+import math
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from transformer_cli import checkpoint
+from transformer_cli.checkpoint import ModelFile
 from transformer_cli.config.schema import Config
-from transformer_cli.data.batching import Batch
+from transformer_cli.data.batching import Batch, Update, plan_epoch
+from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, NewerVersionError, NothingToDo, UserError
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.training import loop, step
 from transformer_cli.training.loop import train
-from transformer_cli.training.step import Updater, UpdateResult
+from transformer_cli.training.loss import LossSums
+from transformer_cli.training.schedule import learning_rate
+from transformer_cli.training.step import Updater, UpdateResult, batch_loss
 
 WORDS = ["ba", "ce", "di", "fo", "gu", "ha", "je", "ki"]
 TRAINING = {
@@ -32,6 +42,7 @@ def config_in(folder: Path, **training: Any) -> Config:
     return Config.model_validate(
         {
             "name": "x",
+            "precision": "fp32",  # whatever this machine is good at
             "data": corpus | {"max_length": 20},
             "tokenizer": {"vocab_size": 40},
             "model": width,
@@ -67,6 +78,12 @@ def unfinish(run: Path) -> None:
 def events(run: Path, kind: str) -> list[dict[str, Any]]:
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     return [line for line in lines if line["event"] == kind]
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
+    """Beside these, a short run of a small model gives alarms."""
+    messages = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    return [message for message in messages if words in message]
 
 
 def test_the_epoch_of_an_event_is_that_of_its_update(finished: Path, tmp_path: Path) -> None:
@@ -160,21 +177,219 @@ def test_a_project_folder_is_not_overwritten(finished: Path, tmp_path: Path) -> 
     assert (tmp_path / "config.yaml").read_text() == "# mine"
 
 
-def test_a_gradient_that_is_no_number_ends_a_run_before_it_is_saved(
+# --- steps without a finite gradient --------------------------------------------------------------------------------
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, steps: Callable[[int], bool]) -> list[tuple[TokenDataset, Update]]:
+    """Let the loss of some steps be no number. Returns a list to which each step adds its update."""
+    seen: list[tuple[TokenDataset, Update]] = []
+    train_on = Updater.train_on
+
+    def no_number(*arguments: Any) -> LossSums:
+        sums = batch_loss(*arguments)
+        return LossSums(sums.loss * math.nan, sums.nll)
+
+    def spoilt(self: Updater, dataset: TokenDataset, update: Update, number: int, rate: float) -> UpdateResult:
+        seen.append((dataset, update))
+        with monkeypatch.context() as patch:
+            if steps(number):
+                patch.setattr(step, "batch_loss", no_number)
+            return train_on(self, dataset, update, number, rate)
+
+    monkeypatch.setattr(Updater, "train_on", spoilt)
+    return seen
+
+
+def assert_same_weights(found: ModelFile, expected: ModelFile) -> None:
+    for one, other in ((found.weights, expected.weights), (found.optimizer, expected.optimizer)):
+        assert one.keys() == other.keys()
+        assert [name for name in one if not torch.equal(one[name], other[name])] == []
+
+
+def test_a_gradient_that_stays_no_number_ends_a_run_with_its_last_checkpoint_as_it_was(
     finished: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    update = Updater.update
+    good = checkpoint.read(checkpoint.checkpoint_path(run, 8))
+    seen = spoil(monkeypatch, lambda number: number > 8)
+    config = config_in(finished, max_steps=100)
+    with pytest.raises(UserError) as caught:
+        train(config, run, resume=True)
+    assert len(seen) == 20  # steps 9 to 28
+    dataset, update = seen[-1]
+    rows, longest = sum(map(len, update)), max(map(dataset.longest, update))
+    plans = [plan_epoch(dataset, 128, "tokens", config.seed, epoch) for epoch in range(5)]
+    place, epoch = [(i, epoch) for epoch, plan in enumerate(plans, 1) for i, _ in enumerate(plan, 1)][28 - 1]
+    assert str(caught.value) == (
+        "training diverged: at step 28 the loss or its gradient was not a finite number for the 20th time in a row "
+        f"(update {place} of epoch {epoch}, {rows} pairs of up to {longest} pieces; learning rate "
+        f"{learning_rate(28, config):.2e}). Most likely the learning rate is too high: start again with a lower "
+        "training.noam_factor or training.learning_rate, warm up longer, or use precision fp32"
+    )
+    # What was saved on the way is what was there before the first of them, and can be used.
+    saved = checkpoint.list_checkpoints(run)
+    assert [number for number, _ in saved] == [8, 12, 16, 20, 24]
+    for number, path in saved[1:]:
+        file = checkpoint.read(path)
+        assert_same_weights(file, good)
+        assert (file.training["skipped"], file.training["skipped_in_a_row"]) == (number - 8, number - 8)
+    # Going on does not begin the count anew.
+    with pytest.raises(UserError, match=r"at step 28 the loss .* for the 20th time in a row"):
+        train(config, run, resume=True)
+    assert len(seen) == 20 + 4
 
-    def overflowing(self: Updater, batches: list[Batch], step: int, rate: float) -> UpdateResult:
-        result = update(self, batches, step, rate)
-        with torch.no_grad():
-            self.model.output.weight.fill_(torch.nan)
-        return result._replace(grad_norm=torch.inf)
 
-    monkeypatch.setattr(Updater, "update", overflowing)
-    with pytest.raises(UserError, match=r"training diverged at step 9: the loss or its gradient is no longer a number"):
-        train(config_in(finished, max_steps=9), run, resume=True)
-    assert [step for step, _ in checkpoint.list_checkpoints(run)] == [4, 8]
+def test_a_step_now_and_then_without_a_finite_gradient_is_left_out_and_counted(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tmp_path / "run"
+    caplog.set_level(logging.INFO)
+    with monkeypatch.context() as patch:
+        spoil(patch, lambda number: number in (3, 4, 6))
+        train(config_in(finished), run, threads=1)
+    told = events(run, "train")
+    assert [(event["step"], event["skipped"]) for event in told] == [(2, 0), (4, 2), (6, 3), (8, 3)]
+    # Of steps 3 and 4 there is nothing to tell; in 6 only of 5.
+    assert (told[1]["tgt_tokens"], told[1]["loss"], told[1]["ppl"], told[1]["grad_norm"]) == (0, None, None, None)
+    assert 0 < told[2]["tgt_tokens"] < told[0]["tgt_tokens"] + told[3]["tgt_tokens"]
+    assert math.isfinite(told[2]["loss"])
+    assert warnings_of(caplog, "the step is skipped") == [
+        f"step {number}: loss or gradient is not a finite number; the step is skipped ({count} so far)"
+        for count, number in enumerate((3, 4, 6), start=1)
+    ]
+    assert any("step 8/8" in line and "  3 skipped" in line for line in caplog.messages)
+    # The count goes on with the run.
+    train(config_in(finished, max_steps=10), run, resume=True)
+    assert events(run, "train")[-1]["skipped"] == 3
+
+
+def test_one_good_step_begins_the_count_of_those_in_a_row_anew(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, lambda number: number not in (20, 40))
+    train(config_in(finished, max_steps=40, valid_steps=40, log_steps=40), tmp_path / "run", threads=1)
+    assert events(tmp_path / "run", "train")[-1]["skipped"] == 38
+
+
+# --- memory and disk ------------------------------------------------------------------------------------------------
+
+
+def without_dropout(config: Config) -> Config:
+    return config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0.0})})
+
+
+def test_the_batch_that_memory_allows_is_remembered_with_the_run(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cells: list[int] = []
+
+    def in_small_memory(model: Transformer, batch: Batch, *rest: Any) -> LossSums:
+        cells.append(len(batch.src) * max(batch.src.shape[1], batch.tgt_in.shape[1]))
+        if cells[-1] > 20:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return batch_loss(model, batch, *rest)
+
+    config = without_dropout(config_in(finished))
+    train(config, tmp_path / "whole", threads=1)
+    monkeypatch.setattr(step, "batch_loss", in_small_memory)
+    told_before: list[int] = []
+    train_on = Updater.train_on
+
+    def noted(self: Updater, *arguments: Any) -> UpdateResult:
+        told_before.append(len(warnings_of(caplog, "out of memory with ")))
+        return train_on(self, *arguments)
+
+    monkeypatch.setattr(Updater, "train_on", noted)
+    train(config, tmp_path / "run", threads=1)
+    # Known before the first step, and the same is computed.
+    assert told_before == [1] * 8
+    assert len([size for size in cells if size > 20]) == 1
+    for found, expected in zip(events(tmp_path / "run", "train"), events(tmp_path / "whole", "train"), strict=True):
+        assert found["tgt_tokens"] == expected["tgt_tokens"]
+        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+
+    remembered = checkpoint.read(checkpoint.checkpoint_path(tmp_path / "run", 8)).training["batch_size"]
+    assert remembered <= 20
+    caplog.clear()
+    longer = without_dropout(config_in(finished, max_steps=10))
+    train(longer, tmp_path / "run", resume=True)
+    assert warnings_of(caplog, "out of memory with ") == []
+    assert len([size for size in cells if size > 20]) == 1
+    assert checkpoint.read(checkpoint.checkpoint_path(tmp_path / "run", 10)).training["batch_size"] == remembered
+
+
+def test_a_run_goes_on_bit_for_bit_however_its_updates_are_cut_into_their_groups(
+    finished: Path, tmp_path: Path
+) -> None:
+    def end_of(batch_size: int, accumulation: int) -> ModelFile:
+        run = Path(shutil.copytree(finished / "run", tmp_path / str(accumulation)))
+        cut = {"batch_size": batch_size, "gradient_accumulation_steps": accumulation}
+        train(config_in(finished, max_steps=12, **cut), run, resume=True)
+        return checkpoint.read(checkpoint.checkpoint_path(run, 12))
+
+    whole = end_of(128, 1)
+    assert_same_weights(end_of(64, 2), whole)
+    assert_same_weights(end_of(32, 4), whole)
+
+
+def test_a_disk_that_is_full_ends_a_run_with_what_was_saved_intact(
+    finished: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*.safetensors")}
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+        with pytest.raises(CheckpointError, match=r"are free\. What was saved before is intact; make room"):
+            train(config_in(finished, max_steps=12), run, resume=True)
+    assert {path: path.read_bytes() for path in run.rglob("*.safetensors")} == before
+    train(config_in(finished, max_steps=12), run, resume=True)
+    assert [number for number, _ in checkpoint.list_checkpoints(run)] == [4, 8, 12]
+
+
+# --- fine-tuning ----------------------------------------------------------------------------------------------------
+
+
+def test_fine_tuning_starts_from_the_weights_and_the_tokenizer_of_another_run(
+    finished: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned = tmp_path / "tuned"
+    asked = Config.model_validate(
+        {
+            "name": "y",
+            "seed": 9,
+            "precision": "fp32",
+            "data": {"max_length": 20},
+            "training": TRAINING | {"max_steps": 4, "init_from": str(run)},
+        }
+    )
+    data = config_in(finished).data
+    asked = asked.model_copy(update={"data": data.model_copy(update={"train": data.valid})})  # other text
+    with monkeypatch.context() as still:
+        still.setattr(loop, "learning_rate", lambda *_: 0.0)  # so that the weights stay what they were
+        train(asked, tuned, threads=1)
+    base, found = checkpoint.read(run / "model.safetensors"), checkpoint.read(checkpoint.checkpoint_path(tuned, 4))
+    assert found.tokenizers == base.tokenizers
+    assert found.weights.keys() == base.weights.keys()
+    assert all(torch.equal(found.weights[name], base.weights[name]) for name in base.weights)
+    assert (found.config.model, found.config.tokenizer) == (base.config.model, base.config.tokenizer)
+    assert [event["step"] for event in events(tuned, "train")] == [2, 4]
+    assert {float(value) for name, value in found.optimizer.items() if name.endswith(".step")} == {4.0}  # its own Adam
+
+    # Once begun, it needs the other no more.
+    shutil.rmtree(run)
+    train(asked.model_copy(update={"training": asked.training.model_copy(update={"max_steps": 6})}), tuned, resume=True)
+    again = checkpoint.read(checkpoint.checkpoint_path(tuned, 6))
+    assert again.tokenizers == base.tokenizers
+    assert not all(torch.equal(again.weights[name], base.weights[name]) for name in base.weights)
+
+
+def test_a_fine_tuning_that_cannot_begin_leaves_no_run_behind(finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tokenizer\.vocab_size: 50 here, 40 there"):
+        train(
+            config_in(finished, init_from=str(finished / "run")).model_copy(
+                update={"tokenizer": Config.model_validate({"name": "x", "tokenizer": {"vocab_size": 50}}).tokenizer}
+            ),
+            tmp_path / "run",
+        )
+    assert not (tmp_path / "run").exists()
 
 
 def test_validation_text_without_a_usable_pair_is_refused(finished: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from transformer_cli import checkpoint
 from transformer_cli.config.load import load_config
-from transformer_cli.config.schema import Config, Section
+from transformer_cli.config.schema import Config, ModelConfig, Section
 from transformer_cli.errors import ConfigError
 from transformer_cli.log import Metrics
 from transformer_cli.training.run_dir import (
@@ -186,6 +186,24 @@ def test_going_on_keeps_the_run_and_cuts_what_lies_after_the_step(run: RunDir, c
     assert run.read_record() == {"threads": 1}
 
 
+def test_a_configuration_and_a_record_are_replaced_whole_or_not_at_all(
+    run: RunDir, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.create(config, {"threads": 2})
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", killed)
+    longer = with_value(config, "training.max_steps", 99)
+    with pytest.raises(KeyboardInterrupt):
+        run.go_on(longer, {}, step=0)
+    with pytest.raises(KeyboardInterrupt):
+        run.write_record({})
+    assert load_config(run.config) == config
+    assert run.read_record() == {"threads": 2}
+
+
 def test_going_on_cuts_the_metrics_after_the_lines_that_the_checkpoint_knew(run: RunDir, config: Config) -> None:
     run.create(config, {})
     metrics = Metrics(run.metrics, keep_lines=0)
@@ -270,6 +288,9 @@ OTHER: dict[str, Any] = {
     "training.batch_type": "sentences",
     "training.batch_size": 2048,
     "training.gradient_accumulation_steps": 2,
+    "training.activation_checkpointing": True,
+    "training.compile": True,
+    "training.init_from": Path("/elsewhere/model.safetensors"),
     "training.max_steps": 99,
     "training.max_epochs": 3,
     "training.max_hours": 1.5,
@@ -307,10 +328,13 @@ FREE = {
     "training.max_steps", "training.max_epochs", "training.max_hours", "training.patience",
     "training.valid_steps", "training.save_steps", "training.log_steps",
     "training.keep_last", "training.keep_best", "training.average_last",
+    "training.activation_checkpointing", "training.init_from",
     "decoding.beam_size", "decoding.length_penalty", "decoding.length_penalty_type", "decoding.max_length_a",
     "decoding.max_length_b", "decoding.n_best",
     "evaluation.metrics", "evaluation.valid_beam_size", "evaluation.tokenize", "evaluation.lowercase",
 }  # fmt: skip
+# Free together, as long as their product stays.
+UPDATE_SIZE = {"training.batch_size", "training.gradient_accumulation_steps"}
 
 
 def keys() -> Iterator[str]:
@@ -336,7 +360,7 @@ def with_value(config: Config, key: str, new: Any) -> Config:
 
 def test_every_key_is_either_free_to_change_or_not() -> None:
     assert set(OTHER) == set(keys())
-    assert set(OTHER) > FREE
+    assert set(OTHER) > FREE | UPDATE_SIZE
 
 
 @pytest.mark.parametrize("key", sorted(FREE))
@@ -346,7 +370,7 @@ def test_a_free_key_may_change(config: Config, key: str) -> None:
     assert resumed_config(changed, config) == changed
 
 
-@pytest.mark.parametrize("key", sorted(set(OTHER) - FREE))
+@pytest.mark.parametrize("key", sorted(set(OTHER) - FREE - UPDATE_SIZE))
 def test_any_other_key_is_refused_by_name_with_both_values(config: Config, key: str) -> None:
     changed = with_value(config, key, OTHER[key])
     assert value(changed, key) != value(config, key)
@@ -357,6 +381,27 @@ def test_any_other_key_is_refused_by_name_with_both_values(config: Config, key: 
     assert lines[1] == f"  {key}: {value(config, key)!r} in the run, {OTHER[key]!r} now"
     assert lines[2] == "Set these back, or start a new run with --run-dir or --overwrite"
     assert len(lines) == 3
+
+
+@pytest.mark.parametrize(("batch_size", "accumulation"), [(2048, 2), (1024, 4), (1, 4096)])
+def test_an_update_may_be_cut_otherwise(config: Config, batch_size: int, accumulation: int) -> None:
+    changed = with_value(config, "training.batch_size", batch_size)
+    changed = with_value(changed, "training.gradient_accumulation_steps", accumulation)
+    assert resumed_config(changed, config) == changed
+    assert resumed_config(config, changed) == config
+
+
+@pytest.mark.parametrize(("batch_size", "accumulation", "product"), [(2048, 1, 2048), (4096, 2, 8192), (1000, 4, 4000)])
+def test_another_size_of_the_update_is_refused(
+    config: Config, batch_size: int, accumulation: int, product: int
+) -> None:
+    changed = with_value(config, "training.batch_size", batch_size)
+    changed = with_value(changed, "training.gradient_accumulation_steps", accumulation)
+    with pytest.raises(ConfigError) as error:
+        resumed_config(changed, config)
+    assert str(error.value).split("\n")[1:-1] == [
+        f"  training.batch_size x gradient_accumulation_steps: 4096 in the run, {product} now"
+    ]
 
 
 def test_all_that_is_refused_is_named_at_once(config: Config) -> None:
@@ -378,6 +423,28 @@ def test_auto_precision_is_what_the_run_began_with(config: Config) -> None:
     assert resumed_config(with_value(config, "precision", "auto"), began) == began
     with pytest.raises(ConfigError, match="precision: 'bf16' in the run, 'fp32' now"):
         resumed_config(config, began)
+
+
+@pytest.fixture
+def tuned(config: Config) -> Config:
+    """A configuration that leaves the tokenizer and the model to the weights it starts from."""
+    return with_value(config, "training.init_from", Path("/elsewhere/model.safetensors"))
+
+
+def test_what_came_with_the_weights_of_init_from_need_not_be_said_again(config: Config, tuned: Config) -> None:
+    began = with_value(with_value(config, "tokenizer.vocab_size", 500), "model.d_model", 64)
+    resumed = resumed_config(tuned, began)
+    assert (resumed.tokenizer, resumed.model) == (began.tokenizer, began.model)
+    with pytest.raises(ConfigError, match=r"tokenizer\.vocab_size: 500 in the run, 8000 now"):
+        resumed_config(config, began)
+
+
+def test_what_is_said_of_them_must_be_what_the_run_has(tuned: Config) -> None:
+    began = with_value(tuned, "model.d_model", 64)
+    said = tuned.model_copy(update={"model": ModelConfig(d_model=128, ffn_dim=2048)})
+    with pytest.raises(ConfigError) as error:
+        resumed_config(said, began)
+    assert str(error.value).split("\n")[1:-1] == ["  model.d_model: 64 in the run, 128 now"]
 
 
 # --- data -----------------------------------------------------------------------------------------------------------
@@ -446,23 +513,32 @@ def test_a_run_that_kept_no_record_of_its_data_goes_on_with_a_warning(
 
 
 def test_the_environment_tells_what_a_number_depends_on() -> None:
-    found = json.loads(json.dumps(describe_environment(["transformer-cli", "train"], "cpu", 2)))
+    found = json.loads(json.dumps(describe_environment(["transformer-cli", "train"], "cpu", 2, 3)))
     assert found["command"] == ["transformer-cli", "train"]
-    assert (found["device"], found["threads"], found["adam"]) == ("cpu", 2, "fused")
+    assert (found["device"], found["threads"], found["processes"], found["adam"]) == ("cpu", 2, 3, "fused")
     assert set(found["versions"]) >= {"transformer_cli", "python", "torch", "sentencepiece", "sacrebleu"}
 
 
 def test_the_commit_is_that_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.chdir(tmp_path)
-    assert describe_environment([], "cpu", 1)["git_commit"] is None
+    assert describe_environment([], "cpu", 1, 1)["git_commit"] is None
     identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
     subprocess.run(["git", "init", "-q"], check=True)
     subprocess.run(["git", *identity, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
-    assert re.fullmatch("[0-9a-f]{40}", describe_environment([], "cpu", 1)["git_commit"])
+    assert re.fullmatch("[0-9a-f]{40}", describe_environment([], "cpu", 1, 1)["git_commit"])
 
 
 def test_a_limit_that_changes_on_resuming_is_said(config: Config, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     resumed_config(with_value(config, "training.max_steps", 60), config)
     assert caplog.messages == ["training.max_steps is 60 from here on; it was 20000"]
+
+
+def test_where_a_run_started_from_is_of_no_interest_once_it_goes_on(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    started = with_value(config, "training.init_from", Path("/elsewhere/model.safetensors"))
+    assert resumed_config(started, config) == started
+    assert caplog.messages == []

@@ -38,7 +38,7 @@ TALKS = EvaluationSet("talks", ["c"], [["C"]])
 
 @pytest.mark.parametrize("part", ["", "model.safetensors", "checkpoints/step-00000010.safetensors"])
 def test_a_run_or_a_file_in_it_names_its_test_sets_in_order(run: Path, part: str) -> None:
-    assert sets_of_run(run / part, None) == [NEWS, TALKS]
+    assert sets_of_run(run / part, None, "strict") == [NEWS, TALKS]
 
 
 @pytest.mark.parametrize(
@@ -47,17 +47,24 @@ def test_a_run_or_a_file_in_it_names_its_test_sets_in_order(run: Path, part: str
 )
 def test_the_run_is_found_from_inside_it(run: Path, place: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(run / place)
-    assert sets_of_run(Path(name), None) == [NEWS, TALKS]
+    assert sets_of_run(Path(name), None, "strict") == [NEWS, TALKS]
 
 
 def test_without_test_sets_it_is_the_validation_set(run: Path) -> None:
     config = run / "config.yaml"
     config.write_text(config.read_text().split("  test:")[0])
-    assert sets_of_run(run, None) == [EvaluationSet("valid", ["v", "w"], [["V", "W"]])]
+    assert sets_of_run(run, None, "strict") == [EvaluationSet("valid", ["v", "w"], [["V", "W"]])]
 
 
 def test_a_limit_counts_lines_of_each_set(run: Path) -> None:
-    assert sets_of_run(run, 1) == [EvaluationSet("news", ["a"], [["A"]]), TALKS]
+    assert sets_of_run(run, 1, "strict") == [EvaluationSet("news", ["a"], [["A"]]), TALKS]
+
+
+def test_bytes_that_are_not_utf8_are_refused_or_replaced(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "second.src").write_bytes(b"c\xff\n")
+    with pytest.raises(DataError, match=r"second\.src, line 1: byte 2 of the line is 0xFF"):
+        sets_of_run(run, None, "strict")
+    assert sets_of_run(run, None, "replace")[1] == EvaluationSet("talks", ["c\ufffd"], [["C"]])
 
 
 def test_a_model_file_by_itself_names_no_sets(tmp_path: Path) -> None:
@@ -65,7 +72,7 @@ def test_a_model_file_by_itself_names_no_sets(tmp_path: Path) -> None:
     model.parent.mkdir(parents=True)
     model.touch()
     with pytest.raises(ConfigError, match=r"model\.safetensors is not in a run directory.*--source and --reference"):
-        sets_of_run(model, None)
+        sets_of_run(model, None, "strict")
 
 
 @pytest.fixture

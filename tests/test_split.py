@@ -81,3 +81,21 @@ def test_an_evaluation_set_without_lines_is_an_error(tmp_path: Path) -> None:
     valid = write(tmp_path, "valid", [])
     with pytest.raises(DataError, match=r"data\.valid has no lines"):
         Text(config(tmp_path, PAIRS, valid=[valid])).valid()
+
+
+def test_bytes_that_are_not_utf8_are_replaced_in_every_part_where_that_is_asked_for(tmp_path: Path) -> None:
+    valid = write(tmp_path, "valid", [("v", "V")])
+    held = config(tmp_path, PAIRS, valid=[valid], one={"hold_out": 20})
+    for name in ("all.tgt", "valid.src"):
+        path = tmp_path / name
+        path.write_bytes(path.read_bytes() + b"\xff\n")
+    for name in ("all.src", "valid.tgt"):
+        path = tmp_path / name
+        path.write_text(path.read_text() + "other\n")
+    with pytest.raises(DataError, match=r"all\.tgt, line 201"):
+        Text(held)
+    text = Text(held, "replace")
+    assert text.valid() == [("v", "V"), ("\ufffd", "other")]
+    pairs = [*text.train(FilterCounts()), *text.tests()["one"]]
+    assert len(pairs) == 201
+    assert ("other", "\ufffd") in pairs

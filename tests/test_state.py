@@ -36,6 +36,10 @@ def test_json_keeps_every_bit() -> None:
         scores={"122500": 1 / 3, "123000": -1e-17, "123400": 5e-324},
         bad_validations=2,
         metrics_lines=400,
+        skipped=23,
+        skipped_in_a_row=19,
+        batch_size=2048,
+        stopped_at=123_456,
         interval=Interval(loss=1e9 + 1e-7, nll=2**53 - 1.0, tokens=987_654, seconds=1.1),
         loss_scale={"scale": 65536.0, "growth_factor": 2.0, "_growth_tracker": 12},
     )
@@ -44,6 +48,13 @@ def test_json_keeps_every_bit() -> None:
     assert again == state
     assert again.best_steps(2, [122_500, 123_000, 123_400]) == [122_500, 123_400]
     assert again.to_plain() == state.to_plain()
+
+
+def test_a_state_from_before_a_field_was_added_has_its_beginning() -> None:
+    plain = TrainingState(step=5, skipped=3, batch_size=2048).to_plain()
+    for key in ("skipped", "skipped_in_a_row", "batch_size", "stopped_at"):
+        del plain[key]
+    assert TrainingState.from_plain(plain) == TrainingState(step=5)
 
 
 def test_a_beginning_is_kept_too() -> None:

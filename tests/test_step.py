@@ -1,8 +1,9 @@
-"""One update: how it is cut changes nothing, chance is derived, the norm is the gradient's own, and Adam is Adam."""
+"""One update: how it is cut changes nothing, even by memory that runs out or by several processes; what is not finite
+is left out; chance is derived, the norm is the gradient's own, and Adam is Adam."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.config.schema import ModelConfig, TrainingConfig
-from transformer_cli.data.batching import Batch, Indices, make_batch, micro_batches, plan_epoch
+from transformer_cli.data.batching import Batch, Update, make_batch, micro_batches, plan_epoch
 from transformer_cli.data.dataset import Sequences, TokenDataset
 from transformer_cli.data.tokenizer import PAD
 from transformer_cli.device import Precision
+from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.training import step
+from transformer_cli.training.distributed import Processes
 from transformer_cli.training.loss import LossSums, fused_cross_entropy, smoothed_cross_entropy
 from transformer_cli.training.step import Updater, batch_loss, derived_seed
 
@@ -28,11 +31,10 @@ SCALE = 65536.0  # of a fresh GradScaler
 every_precision = pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 
 
-def model(dropout: float = 0.0) -> Transformer:
+def model(dropout: float = 0.0, **changes: Any) -> Transformer:
     torch.manual_seed(1)
-    return Transformer(
-        ModelConfig(d_model=16, ffn_dim=32, num_heads=2, encoder_layers=2, decoder_layers=2, dropout=dropout), V, V, PAD
-    )
+    size = {"d_model": 16, "ffn_dim": 32, "num_heads": 2, "encoder_layers": 2, "decoder_layers": 2}
+    return Transformer(ModelConfig(**size | {"dropout": dropout} | changes), V, V, PAD)
 
 
 def updater(dropout: float = 0.0, precision: Precision = "fp32", **training: Any) -> Updater:
@@ -52,10 +54,18 @@ def pairs(count: int = 120) -> TokenDataset:
 
 PAIRS = pairs()
 UPDATES = plan_epoch(PAIRS, 4 * BATCH_SIZE, "tokens", seed=1, epoch=0)
+# An update is about four groups, which is how 1x4, 2x2 and 4x1 compute it; 8x1 and 16x1 cut the groups.
+FOURS = [4 * BATCH_SIZE, 2 * BATCH_SIZE, BATCH_SIZE]
+SMALLER = [BATCH_SIZE // 2, BATCH_SIZE // 4]
 
 
-def batches(update: Indices, batch_size: int = 4 * BATCH_SIZE) -> list[Batch]:
+def batches(update: Update, batch_size: int = 4 * BATCH_SIZE) -> list[Batch]:
     return [make_batch(PAIRS, part) for part in micro_batches(update, PAIRS, batch_size, "tokens")]
+
+
+def in_one(update: Update) -> list[Batch]:
+    """The slower truth: a whole update as one padded batch."""
+    return [make_batch(PAIRS, np.concatenate(update))]
 
 
 def gradient(of: Updater) -> dict[str, Tensor]:
@@ -89,41 +99,54 @@ def is_key_bias(name: str) -> bool:
     return name.endswith(".key.bias")
 
 
-def test_1x4_2x2_and_4x1_have_the_same_gradient() -> None:
-    for update in UPDATES[:5]:
+def difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
+    """Relative, of two gradients as a whole."""
+    assert found.keys() == expected.keys()
+    return norm([found[name] - expected[name] for name in found]) / norm(list(expected.values()))
+
+
+def test_1x4_2x2_4x1_and_smaller_ones_have_the_gradient_of_one_big_batch() -> None:
+    for update in UPDATES[:2]:
+        whole = updater(clip_grad_norm=None)
+        truth = whole.update(in_one(update), step=1, rate=1e-3)
         found = []
-        for batch_size in (4 * BATCH_SIZE, 2 * BATCH_SIZE, BATCH_SIZE):
+        groups, *others = ([part.src.tolist() for part in batches(update, batch_size)] for batch_size in FOURS)
+        assert others == [groups, groups]
+        for batch_size in (BATCH_SIZE, *SMALLER):
             one = updater(clip_grad_norm=None)
             parts = batches(update, batch_size)
             result = one.update(parts, step=1, rate=1e-3)
-            found.append((len(parts), result, gradient(one)))
-        whole = found[0]
-        assert whole[0] == 1 < found[1][0] < found[2][0]
-        for _, result, cut in found[1:]:
-            assert result.tokens == whole[1].tokens
-            assert result.loss == pytest.approx(whole[1].loss, rel=1e-6)
-            assert result.nll == pytest.approx(whole[1].nll, rel=1e-6)
-            assert result.grad_norm == pytest.approx(whole[1].grad_norm, rel=1e-6)
-            assert norm([cut[name] - whole[2][name] for name in cut]) <= 1e-6 * norm(list(whole[2].values()))
+            assert (result.tokens, result.skipped) == (truth.tokens, False)
+            assert result.loss == pytest.approx(truth.loss, rel=1e-6)
+            assert result.nll == pytest.approx(truth.nll, rel=1e-6)
+            assert result.grad_norm == pytest.approx(truth.grad_norm, rel=1e-6)
+            assert difference(gradient(one), gradient(whole)) <= 1e-6
+            found.append((len(parts), gradient(one)))
+        counts, cuts = zip(*found, strict=True)
+        assert 1 < len(update) == counts[0] < counts[1] < counts[2]
+        for cut in cuts[1:]:
             for name in cut:
-                assert norm([cut[name] - whole[2][name]]) <= 1e-6 * (1 if is_key_bias(name) else norm([whole[2][name]]))
+                size = 1 if is_key_bias(name) else norm([cuts[0][name]])
+                assert norm([cut[name] - cuts[0][name]]) <= 1e-6 * size, name
 
 
-def test_1x4_2x2_and_4x1_have_the_same_weights_after_20_updates() -> None:
-    found = []
-    for batch_size in (4 * BATCH_SIZE, 2 * BATCH_SIZE, BATCH_SIZE):
+def test_1x4_2x2_4x1_and_smaller_ones_have_the_same_weights_after_20_updates() -> None:
+    def train(cut: Callable[..., list[Batch]], *batch_size: int) -> tuple[list[float], dict[str, Tensor]]:
         one = updater()
         losses = []
         for number in range(1, 21):
-            result = one.update(batches(UPDATES[number % len(UPDATES)], batch_size), number, rate=1e-3)
+            result = one.update(cut(UPDATES[number % len(UPDATES)], *batch_size), number, rate=1e-3)
             losses.append(result.loss / result.tokens)
-        found.append((losses, weights(one)))
-    for losses, cut in found[1:]:
-        assert losses == pytest.approx(found[0][0], rel=1e-5)
-        for name, weight in cut.items():
+        return losses, weights(one)
+
+    losses, expected = train(in_one)
+    assert losses[-1] < losses[0]
+    for batch_size in (BATCH_SIZE, SMALLER[-1]):
+        found_losses, found = train(batches, batch_size)
+        assert found_losses == pytest.approx(losses, rel=1e-5)
+        for name, weight in found.items():
             if not is_key_bias(name):
-                torch.testing.assert_close(weight, found[0][1][name], rtol=0, atol=1e-5, msg=name)
-    assert found[0][0][-1] < found[0][0][0]
+                torch.testing.assert_close(weight, expected[name], rtol=0, atol=1e-5, msg=name)
 
 
 def test_micro_batches_of_unequal_token_counts_are_weighed_by_their_tokens() -> None:
@@ -148,7 +171,7 @@ def test_the_numbers_of_an_update_are_sums_from_before_it() -> None:
     result = one.update(parts, 1, 1e-3)
     assert result.loss == pytest.approx(sum(float(sums.loss) for sums in expected), rel=1e-6)
     assert result.nll == pytest.approx(sum(float(sums.nll) for sums in expected), rel=1e-6)
-    lengths = PAIRS.target.lengths(UPDATES[0])
+    lengths = PAIRS.target.lengths(np.concatenate(UPDATES[0]))
     assert result.tokens == int(lengths.sum()) + len(lengths)  # an end symbol each
 
 
@@ -213,9 +236,304 @@ def test_a_step_whose_fp16_gradient_overflows_is_left_out_and_the_scale_is_halve
         one.model.output.weight.mul_(2000.0)
     before = weights(one)
     result = one.update(batches(UPDATES[0]), 1, 1e-3)
+    assert result.skipped
     assert not math.isfinite(result.grad_norm)
     assert_same_bits(weights(one), before)
     assert one.scaler.get_scale() == SCALE / 2
+
+
+def test_with_accumulation_the_scale_of_fp16_is_taken_out_once() -> None:
+    one = updater(precision="fp16", clip_grad_norm=None)
+    one.update(batches(UPDATES[0], BATCH_SIZE // 4), 1, 0.0)
+    exact = updater(clip_grad_norm=None)
+    exact.update(batches(UPDATES[0], BATCH_SIZE // 4), 1, 0.0)
+    assert norm(list(gradient(one).values())) == pytest.approx(norm(list(gradient(exact).values())), rel=0.1)
+
+
+# --- what is not finite -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Spoilt:
+    """In place of the loss: the real one, with something added to its value and its gradient multiplied."""
+
+    added: float = 0.0
+    slope: float = 1.0
+
+    def __call__(self, *arguments: Any) -> LossSums:
+        loss, nll = batch_loss(*arguments)
+        spoilt = loss + self.added
+        spoilt.register_hook(lambda gradient: gradient * self.slope)  # type: ignore[no-untyped-call]
+        return LossSums(spoilt, nll)
+
+
+@pytest.mark.parametrize("fault", [{"slope": math.nan}, {"slope": math.inf}, {"added": math.nan}, {"added": math.inf}])
+@every_precision
+def test_an_update_that_is_not_finite_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, precision: Precision, fault: dict[str, float]
+) -> None:
+    one = updater(dropout=0.3, precision=precision)
+    for number in range(1, 4):
+        assert not one.update(batches(UPDATES[number]), number, 1e-3).skipped
+    before, adam = weights(one), {name: tensor.clone() for name, tensor in one.optimizer_tensors().items()}
+    with monkeypatch.context() as spoilt:
+        spoilt.setattr(step, "batch_loss", Spoilt(**fault))
+        result = one.update(batches(UPDATES[4]), 4, 1e-3)
+    assert result.skipped
+    assert math.isfinite(result.loss) == ("slope" in fault)
+    assert math.isfinite(result.grad_norm) == ("added" in fault)
+    assert_same_bits(weights(one), before)
+    assert_same_bits(one.optimizer_tensors(), adam)
+    # It goes on as if that one had never been.
+    assert not one.update(batches(UPDATES[5]), 5, 1e-3).skipped
+    assert change(one, before) > 0
+    assert all(tensor.isfinite().all() for tensor in weights(one).values())
+
+
+def test_of_an_update_the_one_micro_batch_that_is_not_finite_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = updater()
+    before = weights(one)
+    faults = iter([Spoilt(), Spoilt(slope=math.nan), Spoilt(), Spoilt()])
+    monkeypatch.setattr(step, "batch_loss", lambda *arguments: next(faults)(*arguments))
+    assert len(batches(UPDATES[0])) == 4
+    assert one.update(batches(UPDATES[0]), 1, 1e-3).skipped
+    assert_same_bits(weights(one), before)
+    assert one.optimizer_tensors() == {}
+
+
+# --- memory that runs out -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class SmallMemory:
+    """In place of the loss: the real one, for batches of at most so many cells or pairs."""
+
+    cap: int
+    counts: str = "cells"
+    error: Exception = field(default_factory=lambda: torch.OutOfMemoryError("CUDA out of memory"))
+    seen: list[int] = field(default_factory=list)
+
+    def __call__(self, model: Transformer, batch: Batch, *rest: Any) -> LossSums:
+        rows, longest = len(batch.src), max(batch.src.shape[1], batch.tgt_in.shape[1])
+        self.seen.append(rows * longest if self.counts == "cells" else rows)
+        sums = batch_loss(model, batch, *rest)
+        if self.seen[-1] > self.cap:
+            torch.autograd.backward(sums.loss * 1e3)  # it has come this far, and left something behind
+            raise self.error
+        return sums
+
+
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    RuntimeError(
+        "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried to allocate"
+    ),
+    MemoryError(),
+]
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
+def test_where_memory_runs_out_the_same_update_is_computed_in_smaller_parts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    eight, random = np.arange(9) * 5, np.random.default_rng(1)  # pairs of 5 pieces and their end symbol
+    dataset = TokenDataset(
+        *(Sequences(random.integers(4, V, 40).astype(np.uint32), eight.astype(np.int64)) for _ in range(2))
+    )
+    update = [np.arange(8)]
+    whole = updater(clip_grad_norm=None, batch_size=100)
+    truth = whole.train_on(dataset, update, 1, 0.0)
+    assert caplog.messages == []
+
+    cut = updater(clip_grad_norm=None, batch_size=100)  # of which 48 cells are used; half of 100 would change nothing
+    memory = SmallMemory(15, error=error)
+    monkeypatch.setattr(step, "batch_loss", memory)
+    result = cut.train_on(dataset, update, 1, 0.0)
+    assert memory.seen == [48, 24, 12, 12, 12, 12]
+    assert result.tokens == truth.tokens == 48
+    assert result.loss == pytest.approx(truth.loss, rel=1e-6)
+    assert difference(gradient(cut), gradient(whole)) <= 1e-6
+    # Each halving is said, and the last is remembered: nothing is tried in vain again.
+    assert caplog.messages == [
+        f"out of memory with {rows} pairs of up to 6 pieces at once: from here on an update is computed in parts of at "
+        f"most {left} cells; its gradient stays the same"
+        for rows, left in ((8, 24), (4, 12))
+    ]
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+    assert cut.batch_size == 12
+    cut.train_on(dataset, update, 2, 0.0)
+    assert memory.seen[6:] == [12, 12, 12, 12]
+    assert len(caplog.messages) == 2
+
+
+def test_pairs_are_halved_where_a_batch_counts_pairs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    update = plan_epoch(PAIRS, 32, "sentences", seed=1, epoch=0)[0]  # four groups of 8
+    settings: dict[str, Any] = {"clip_grad_norm": None, "batch_type": "sentences", "batch_size": 8}
+    whole, cut = updater(**settings), updater(**settings)
+    whole.train_on(PAIRS, update, 1, 0.0)
+    monkeypatch.setattr(step, "batch_loss", SmallMemory(3, counts="pairs"))
+    cut.train_on(PAIRS, update, 1, 0.0)
+    assert difference(gradient(cut), gradient(whole)) <= 1e-6
+    assert cut.batch_size == 2
+    assert [message.split(" in parts of ")[1] for message in caplog.messages] == [
+        "at most 4 pairs; its gradient stays the same",
+        "at most 2 pairs; its gradient stays the same",
+    ]
+
+
+def test_a_single_pair_that_does_not_fit_is_an_error_that_names_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step, "batch_loss", SmallMemory(5))
+    one = updater(batch_size=BATCH_SIZE)
+    before = weights(one)
+    longest = max(map(PAIRS.longest, UPDATES[0]))
+    for attempt in (lambda: one.train_on(PAIRS, UPDATES[0], 1, 1e-3), lambda: one.try_largest(PAIRS, UPDATES[:1])):
+        with pytest.raises(
+            UserError, match=rf"a single pair of {longest} pieces does not fit into memory .*lower data\.max_length"
+        ):
+            attempt()
+    assert_same_bits(weights(one), before)
+
+
+def test_another_error_is_none_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step, "batch_loss", SmallMemory(0, error=RuntimeError("mat1 and mat2 cannot be multiplied")))
+    for attempt in (
+        lambda: updater().train_on(PAIRS, UPDATES[0], 1, 1e-3),
+        lambda: updater().try_largest(PAIRS, UPDATES),
+    ):
+        with pytest.raises(RuntimeError, match="cannot be multiplied"):
+            attempt()
+
+
+def test_the_largest_batch_is_tried_first_and_leaves_no_trace(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    largest = max(PAIRS.cells(group) for update in UPDATES for group in update)
+    untried, tried = updater(dropout=0.3, batch_size=BATCH_SIZE), updater(dropout=0.3, batch_size=BATCH_SIZE)
+    before = weights(tried)
+    memory = SmallMemory(10**6)
+    with monkeypatch.context() as watched:
+        watched.setattr(step, "batch_loss", memory)
+        tried.try_largest(PAIRS, UPDATES)
+    assert memory.seen == [largest]
+    assert (tried.batch_size, caplog.messages) == (BATCH_SIZE, [])
+    assert_same_bits(weights(tried), before)
+    assert gradient(tried) == {}
+    assert tried.optimizer_tensors() == {}
+    for one in (untried, tried):
+        one.train_on(PAIRS, UPDATES[0], 1, 1e-3)
+    assert_same_bits(weights(tried), weights(untried))
+
+
+def test_when_the_largest_batch_has_been_tried_no_update_runs_out_of_memory(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = updater(batch_size=BATCH_SIZE)
+    memory = SmallMemory(BATCH_SIZE // 2)
+    monkeypatch.setattr(step, "batch_loss", memory)
+    one.try_largest(PAIRS, UPDATES)
+    assert gradient(one) == {}
+    assert one.batch_size <= BATCH_SIZE // 2
+    told, tried = len(caplog.messages), len(memory.seen)
+    assert told == tried - 1
+    for number, update in enumerate(UPDATES, start=1):
+        one.train_on(PAIRS, update, number, 1e-3)
+    assert max(memory.seen[tried:]) <= BATCH_SIZE // 2
+    assert len(caplog.messages) == told
+
+
+# --- several processes ------------------------------------------------------------------------------------------------
+
+
+class OneOfSeveral(Processes):
+    """As it looks to one process; what the others give to a sum is told beforehand."""
+
+    def __init__(self, rank: int, count: int, sums: Sequence[Sequence[float]] = ()) -> None:
+        self.rank = rank
+        self.count = count
+        self.sums = iter(sums)
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        return list(next(self.sums, values))
+
+
+def target_tokens(update: Update) -> int:
+    return int((PAIRS.target.lengths(np.concatenate(update)) + 1).sum())
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_the_mean_gradient_of_the_processes_is_that_of_one(count: int) -> None:
+    for update in (UPDATES[0], UPDATES[1][:1], [UPDATES[2][0][:1]]):  # the last of a single pair: the others have none
+        whole = updater(clip_grad_norm=None)
+        truth = whole.train_on(PAIRS, update, 1, 0.0)
+        losses, gradients = [], []
+        for rank in range(count):
+            group = OneOfSeveral(rank, count, sums=[[target_tokens(update)]])
+            one = Updater(model(), TrainingConfig(clip_grad_norm=None), 7, CPU, "fp32", group)
+            result = one.train_on(PAIRS, update, 1, 0.0)
+            assert result.tokens == truth.tokens
+            losses.append(result.loss)
+            gradients.append(gradient(one))
+        assert sum(losses) == pytest.approx(truth.loss, rel=1e-6)
+        assert all(found.keys() == gradient(whole).keys() for found in gradients)
+        mean = {name: torch.stack([found[name] for found in gradients]).mean(0) for name in gradients[0]}
+        assert difference(mean, gradient(whole)) <= 1e-6
+
+
+@every_precision
+@pytest.mark.parametrize("tie", ["all", "none"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_a_process_without_a_pair_gives_zeros_for_every_parameter(
+    precision: Precision, tie: str, positions: str
+) -> None:
+    group = OneOfSeveral(1, 2, sums=[[10.0]])
+    changed = model(dropout=0.3, tie_embeddings=tie, positions=positions)
+    one = Updater(changed, TrainingConfig(), 7, CPU, precision, group)
+    result = one.update([], 1, 1e-3)
+    assert (result.loss, result.nll, result.grad_norm, result.skipped) == (0.0, 0.0, 0.0, False)
+    assert result.tokens == 10
+    assert gradient(one).keys() == {name for name, _ in one.model.named_parameters()}
+    assert not any(tensor.any() for tensor in gradient(one).values())
+
+
+def test_each_process_has_its_own_dropout_and_one_alone_has_no_rank() -> None:
+    def loss(group: Processes) -> float:
+        return (
+            Updater(model(dropout=0.5), TrainingConfig(), 7, CPU, "fp32", group)
+            .update(batches(UPDATES[0]), 1, 1e-3)
+            .loss
+        )
+
+    alone = loss(Processes())
+    assert alone == updater(dropout=0.5).update(batches(UPDATES[0]), 1, 1e-3).loss
+    assert len({alone, loss(OneOfSeveral(0, 2)), loss(OneOfSeveral(1, 2))}) == 3
+
+
+def test_what_another_process_found_not_finite_is_left_out_here_too() -> None:
+    group = OneOfSeveral(0, 2, sums=[[100.0], [math.nan, 1.0]])
+    one = Updater(model(), TrainingConfig(), 7, CPU, "fp32", group)
+    before = weights(one)
+    assert one.update(batches(UPDATES[0]), 1, 1e-3).skipped
+    assert_same_bits(weights(one), before)
+
+
+def test_memory_that_runs_out_in_one_of_several_processes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others may have added to their gradients what this one's first half gave."""
+    monkeypatch.setattr(step, "batch_loss", SmallMemory(0))
+    one = Updater(model(), TrainingConfig(), 7, CPU, "fp32", OneOfSeveral(1, 2))
+    with pytest.raises(UserError, match=r"process 1 ran out of memory: lower training\.batch_size and raise"):
+        one.train_on(PAIRS, UPDATES[0], 1, 1e-3)
+
+
+def test_the_least_that_fits_in_one_process_holds_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tighter(OneOfSeveral):
+        def least(self, value: int) -> int:
+            return min(value, 17)
+
+    one = Updater(model(), TrainingConfig(batch_size=BATCH_SIZE), 7, CPU, "fp32", Tighter(0, 2))
+    one.try_largest(PAIRS, UPDATES)
+    assert one.batch_size == 17
 
 
 # --- chance ---------------------------------------------------------------------------------------------------------
@@ -347,5 +665,5 @@ def test_three_steps_of_adam_by_its_formula(monkeypatch: pytest.MonkeyPatch, dec
     one: Any = OneParameter(start)
     subject = Updater(one, TrainingConfig(clip_grad_norm=None, weight_decay=decay), 1, CPU, "fp32")
     for t, rate in enumerate(rates, start=1):
-        subject.update(batches(UPDATES[0]), t, rate)
+        subject.update(in_one(UPDATES[0]), t, rate)
     torch.testing.assert_close(one.p.detach(), torch.tensor(p), rtol=1e-6, atol=1e-8)

@@ -203,7 +203,8 @@ def test_nesting_is_read_to_its_limit() -> None:
         ("- a\nb: c\n", 2, 1, "does not fit the lines above"),
         ("a: 1\n...\nb\n", 3, 1, "does not fit the lines above"),
         ("a: - b\n", 1, 4, "a list item"),
-        ("a: 1\nb\nc: 2\n", 2, 1, "a key must be followed"),
+        ("a: 1\nb\nc: 2\n", 2, 1, "a colon, or the space after it, is missing here"),
+        ("a: 1\nb: 2\nc 3\n", 3, 1, "a colon, or the space after it, is missing here"),
         ("x: 1\na: [1, 2\nb: 3\n", 2, 4, "opened here with ["),
         ("x: 1\na: {b: 1\nc: 3\n", 2, 4, "opened here with {"),
         ("x: 1\na: 'b\nc: 3\n", 2, 4, "the quote opened here"),
@@ -222,6 +223,44 @@ def test_broken_grammar_has_its_place_and_plain_words(text: str, line: int, colu
         Document(text)
     assert (caught.value.line, caught.value.column) == (line, column)
     assert words in caught.value.words
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ("name x\nseed: 1\n", 1, 1),
+        ("---\nname x\nseed: 1\n", 2, 1),
+        ("data\n  train: 1\n", 1, 1),
+        ("model:\n  d_model 64\n  ffn_dim: 128\n", 2, 3),
+        ("model:\n  d_model:64\n  ffn_dim: 128\n", 2, 3),
+        ("model:\n  d_model 64 # wide: enough\n  ffn_dim: 128\n", 2, 3),
+        ("model:\n\n  d_model 64\n\n  # heads\n  ffn_dim 4\n  num_heads: 2\n", 3, 3),
+        ("data:\n  train:\n  - source a\n    target: b\n", 3, 5),
+        ("data:\n  train:\n  -\n    source a\n    target: b\n", 4, 5),
+        ("data:\n  train\n  - source: a\n    target: b\n", 2, 3),
+    ],
+)
+def test_a_first_key_without_a_colon_is_shown_where_it_stands(text: str, line: int, column: int) -> None:
+    # YAML complains in the line behind, up to which the key and its value are a text that goes on.
+    with pytest.raises(YamlError, match="a colon, or the space after it, is missing here") as caught:
+        Document(text)
+    assert (caught.value.line, caught.value.column) == (line, column)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a:\n- b\n- c\nd: e: f\n", 4),
+        ("a: |\n  b\nd: e: f\n", 3),
+        ("a: 'b\n  c'\n  d: e\n", 3),
+        ("- a\nb: c\n", 2),
+    ],
+)
+def test_lines_that_need_no_colon_are_not_blamed(text: str, line: int) -> None:
+    with pytest.raises(YamlError) as caught:
+        Document(text)
+    assert "missing" not in caught.value.words
+    assert caught.value.line == line
 
 
 @pytest.mark.parametrize(

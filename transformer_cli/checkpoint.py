@@ -13,6 +13,7 @@ pickle is read.
 import json
 import os
 import re
+import shutil
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,6 +36,8 @@ MODEL_NAME = "model.safetensors"
 CHECKPOINTS = "checkpoints"
 _HEADER = {"format_version": int, "origin": dict, "config": dict, "training": dict, "checksum": str}
 _TEMPORARY = ".tmp"
+_INTACT = "What was saved before is intact; make room on the disk and go on, or choose another folder with --run-dir"
+_RESERVE = 1 << 20  # bytes, for the header and what a run writes beside its checkpoints
 _CHECKPOINT_NAME = re.compile(r"step-(\d{8,})\.safetensors")
 
 
@@ -69,13 +72,11 @@ def write(path: Path, model: ModelFile) -> None:
     header: dict[str, Any] = json.loads(json.dumps(content))
     header["checksum"] = _checksum(header, tensors)
     try:
+        _check_space(path, sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()))
         with _replacing(path) as temporary:
             save_file(tensors, temporary, {METADATA_KEY: json.dumps(header, sort_keys=True)})
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(
-            f"cannot write {path}: {error}. What was saved before is intact; make room on the disk or choose another "
-            "folder with --run-dir"
-        ) from error
+        raise CheckpointError(f"cannot write {path}: {error}. {_INTACT}") from error
 
 
 def read(path: Path) -> ModelFile:
@@ -160,6 +161,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
 def _without_paths(config: Config) -> dict[str, Any]:
     """As plain values; of the data only what was held out of training remains."""
     content: dict[str, Any] = config.model_dump(mode="json")
+    del content["training"]["init_from"]
     data = content["data"]
     del data["train"]
     if not isinstance(config.data.valid, HoldOut):
@@ -232,10 +234,19 @@ def _what_is_wrong(path: Path) -> str:
     return "is not a safetensors file, or is cut short or damaged"
 
 
+def _check_space(path: Path, needed: int) -> None:
+    """Known before the writing, that is cheaper than a file cut off."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(path.parent).free
+    if free < needed + _RESERVE:
+        raise CheckpointError(
+            f"cannot write {path}: it takes {needed / 2**20:,.1f} MiB, and {free / 2**20:,.1f} MiB are free. {_INTACT}"
+        )
+
+
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """A temporary name in the same folder that takes the place of `path` once it is safely on disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
     try:
         yield temporary

@@ -4,6 +4,8 @@ A message says what is wrong, where (file, line, key) and what to do next; it is
 traceback. Our own invariants are `assert`s instead.
 """
 
+import signal
+
 
 class UserError(Exception):
     """Something the user can put right. Exit code 1: the run failed."""
@@ -33,3 +35,12 @@ class NothingToDo(UserError):
     """A finished run was asked to go on. Exit code 3."""
 
     exit_code = 3
+
+
+class Stopped(UserError):
+    """The run was asked to stop by a signal. Exit code 128 + its number, as in a shell."""
+
+    def __init__(self, number: signal.Signals, message: str = "") -> None:
+        super().__init__(message)
+        self.signal = number
+        self.exit_code = 128 + number

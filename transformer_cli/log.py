@@ -5,6 +5,7 @@ Results go to stdout and are printed by the commands; everything else passes her
 
 import json
 import logging
+import math
 import os
 import sys
 import time
@@ -104,8 +105,17 @@ class Metrics:
     def write(self, event: str, values: Mapping[str, Any]) -> None:
         """Append one event."""
         with self.path.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(json.dumps({"event": event, **values}, ensure_ascii=False) + "\n")
+            file.write(json.dumps(_finite({"event": event, **values}), ensure_ascii=False, allow_nan=False) + "\n")
         self.lines += 1
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for every number that is none: JSON has neither infinity nor NaN."""
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Progress:

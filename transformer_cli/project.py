@@ -151,9 +151,9 @@ def write_own(folder: Path, text: OwnText) -> Path:
 
     Reads all of the text, so that a bad byte or a missing line shows here. DataError if there is too little.
     """
-    counts = FilterCounts()
+    counts, before_empty = FilterCounts(), 0
     for _ in drop_empty(read_pairs([text.train]), counts):
-        pass
+        before_empty += counts.empty == 0
     pairs = counts.kept
     held_out = min(max(50, min(1000, pairs // 20)), pairs // 10)
     if held_out == 0:
@@ -162,7 +162,7 @@ def write_own(folder: Path, text: OwnText) -> Path:
     left = pairs - held_out * [text.valid, text.test].count(None)
     path = _write_config(folder, _own_config(folder, text, left, held_out))
     split = Text(load_config(path))
-    LOGGER.info("%s", counts_in_words(counts))
+    LOGGER.info("%s", counts_in_words(counts, first_empty=before_empty + 1))
     for name, part, found in (("valid", text.valid, split.valid()), ("test", text.test, split.tests()["test"])):
         LOGGER.info("%s: %s pairs%s", name, f"{len(found):,}", " held out of training" if part is None else "")
     if text.train.source.samefile(text.train.target):
@@ -172,9 +172,10 @@ def write_own(folder: Path, text: OwnText) -> Path:
     return path
 
 
-def counts_in_words(counts: FilterCounts) -> str:
-    """What was read, for a person."""
-    return f"{counts.read:,} pairs read, {counts.empty:,} of them with an empty side, which are left out"
+def counts_in_words(counts: FilterCounts, first_empty: int) -> str:
+    """What was read, for a person; `first_empty` is the line of the first pair with an empty side, if there is one."""
+    where = f" (the first is line {first_empty:,})" if counts.empty else ""
+    return f"{counts.read:,} pairs read, {counts.empty:,} of them with an empty side{where}, which are left out"
 
 
 def _own_config(folder: Path, text: OwnText, pairs: int, held_out: int) -> str:

@@ -22,7 +22,7 @@ def test_check_reports_and_writes_nothing(cli: Command, small: Path, tmp_path: P
     assert report["valid text"] == "20 pairs"
     assert report["test text"] == "10 pairs"
     # 400 pairs in batches of 32 are 13 steps, the last with 16.
-    assert report["an epoch"] == "13 steps of 31 pairs; 20 steps are 1.5 epochs"
+    assert report["an epoch"] == "13 steps of 31 pairs on average; 20 steps are 1.5 epochs"
     parts = [int(report[name].replace(",", "")) for name in ("encoder", "decoder", "vocabulary")]
     assert int(report["parameters"].replace(",", "")) == sum(parts)
     # d_model 16, warm-up 10: 16^-0.5 * 10^-0.5

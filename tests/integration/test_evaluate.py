@@ -289,6 +289,8 @@ def test_without_a_test_set_it_is_the_validation_set(cli: Command, train: Comman
         (["--hypothesis", "hyp", "--source", "hyp", "--reference", "ref"], 2, "needs no --source"),
         (["--source", "hyp", "--reference", "ref"], 2, "nothing to evaluate: give a run"),
         (["RUN", "--output", "out"], 2, "--output takes one set, and the run has 2: name one by --source"),
+        (["RUN", "--output", "-"], 2, "--output - would mix translations and scores on standard output: name a file"),
+        (["--hypothesis", "hyp", "--reference", "ref", "--output", "-"], 2, "--output - would mix"),
         (["RUN", "--beam-size", 0], 2, "--beam-size must be at least 1, not 0"),
         (["--hypothesis", "hyp", "--reference", "ref", "--tokenize", "x"], 2, "BLEU has no tokenizer x: choose one of"),
         (["--hypothesis", "hyp", "--reference", "ref", "--metric", "ter"], 2, "--metric"),
@@ -318,6 +320,7 @@ def test_what_cannot_be_evaluated_is_said_in_one_message(
     assert (done.returncode, done.stdout) == (code, "")
     assert message in done.stderr
     assert not (texts / "out").exists()
+    assert not (texts / "-").exists()
 
 
 def test_what_would_fail_at_the_end_fails_before_the_work(
@@ -363,3 +366,21 @@ def test_bytes_that_are_not_utf8_are_refused_or_replaced(cli: Command, texts: Pa
     assert done.returncode == 1
     assert "hyp, line 1: byte 7 of the line is 0xFF" in done.stderr
     assert cli("evaluate", *flags, "--errors", "replace").returncode == 0
+
+
+def test_bytes_that_are_not_utf8_in_the_sets_of_a_run_are_refused_or_replaced(
+    cli: Command, trained: Path, made_up: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "bad").write_bytes((made_up / "test.tgt").read_bytes() + b"QU\xff\n")
+    (tmp_path / "src").write_text((made_up / "test.src").read_text() + "qu\n")
+    shutil.copy(trained / "model.safetensors", tmp_path)
+    config = (trained / "config.yaml").read_text()
+    config = config.replace(str(made_up / "test.tgt"), str(tmp_path / "bad"))
+    (tmp_path / "config.yaml").write_text(config.replace(str(made_up / "test.src"), str(tmp_path / "src")))
+    done = cli("evaluate", tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "bad, line 41: byte 3 of the line is 0xFF" in done.stderr
+    done = cli("evaluate", tmp_path, "--errors", "replace")
+    assert done.returncode == 0
+    assert done.stdout.startswith("test BLEU ")
+    assert "1 lines held bytes that are not UTF-8" in done.stderr

@@ -82,6 +82,23 @@ def test_help_tells_the_formula_of_the_length_penalty_and_what_a_larger_alpha_do
 
 
 @pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "x.yaml", "--threads", "many"], "Invalid value for '--threads': must be a whole number"),
+        (["translate", "run", "--batch-size", "0"], "Invalid value for '--batch-size': must be at least 1"),
+        (["translate", "run", "--length-penalty", "x"], "Invalid value for '--length-penalty': must be a number"),
+        (["translate", "run", "--device", "tpu"], "Invalid value for '--device': 'tpu' is not one of 'auto', 'cpu',"),
+        (["evaluate", "--metric", "ter"], "Invalid value for '--metric': 'ter' is not one of 'bleu', 'chrf'"),
+        (["init", "a\0b"], "Invalid value for 'DIR': embedded null byte"),
+    ],
+)
+def test_a_wrong_value_is_told_in_plain_words(cli: Command, words: list[str], message: str) -> None:
+    done = cli(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith(f"Error: {message}")
+
+
+@pytest.mark.parametrize(
     "words",
     [[], ["train"], ["translate"], ["init"], ["bogus"], ["train", "--bogus"], ["train", "x.yaml", "--threads", "many"]],
 )

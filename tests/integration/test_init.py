@@ -72,6 +72,16 @@ def test_own_text_is_told_with_what_is_held_out(cli: Command, tmp_path: Path) ->
     assert "  source_lang: en\n  target_lang: de\n" in (tmp_path / "mine" / "config.yaml").read_text(encoding="utf-8")
 
 
+def test_the_line_of_the_first_empty_side_is_told(cli: Command, tmp_path: Path) -> None:
+    write_text(tmp_path, "my.en", "my.de")
+    for name, empty in (("my.en", [98]), ("my.de", [16, 17])):
+        lines = (tmp_path / name).read_text(encoding="utf-8").splitlines()
+        (tmp_path / name).write_text("".join(("" if i in empty else line) + "\n" for i, line in enumerate(lines)))
+    done = cli("init", tmp_path / "mine", "--source", tmp_path / "my.en", "--target", tmp_path / "my.de")
+    expected = "600 pairs read, 3 of them with an empty side (the first is line 17), which are left out\n"
+    assert done.stderr.startswith(expected)
+
+
 @pytest.mark.parametrize("name", ["my.txt", "my.src", "my", "my.text"])
 def test_a_language_that_no_suffix_tells_is_asked_for(cli: Command, tmp_path: Path, name: str) -> None:
     write_text(tmp_path, name, "my.de")

@@ -5,6 +5,7 @@ import math
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 import termios
@@ -26,8 +27,8 @@ Command = Callable[..., CompletedProcess[str]]
 PairsOf = Callable[..., Iterator[tuple[str, str]]]
 
 SIGNATURE = r"nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[0-9.]+"
-TRAIN_EVENT = ["event", "step", "epoch", "loss", "nll", "ppl", "lr", "grad_norm", "tgt_tokens", "seconds"]
-TRAIN_EVENT += ["tokens_per_s"]
+TRAIN_EVENT = ["event", "step", "epoch", "loss", "nll", "ppl", "lr", "grad_norm", "skipped", "tgt_tokens"]
+TRAIN_EVENT += ["seconds", "tokens_per_s"]
 VALID_EVENT = ["event", "step", "epoch", "loss", "nll", "ppl", "tgt_tokens", "scores", "decoding"]
 
 
@@ -72,7 +73,9 @@ def test_progress_samples_and_the_next_command_are_on_stderr(training: tuple[Pat
     assert done.stderr.endswith('\nTranslate with it:  transformer-cli translate runs/config "…"\n\n')
     log = (run / "train.log").read_text()
     said = [line.split(" ", 3)[3] for line in log.splitlines()]
-    assert said == done.stderr[: done.stderr.index("\n\n  source")].splitlines()
+    shown = done.stderr[: done.stderr.index("\n\n  source")].splitlines()
+    scores = done.stdout.splitlines()[:2]  # told once, as the result
+    assert said == [line.removeprefix("warning: ") for line in shown] + scores
 
 
 def test_one_test_set_has_one_line_and_none_makes_it_the_validation(
@@ -162,10 +165,11 @@ def test_its_configuration_is_the_resolved_one_with_absolute_paths(trained: Path
 def test_its_record_tells_what_the_numbers_depend_on(trained: Path) -> None:
     record = json.loads((trained / "run.json").read_text())
     assert record.keys() == {
-        "command", "started", "device", "threads", "adam", "git_commit", "platform", "versions", "data", "finished",
+        "command", "started", "device", "threads", "processes", "adam", "git_commit", "platform", "versions", "data",
+        "finished",
     }  # fmt: skip
     assert record["command"][1:3] == ["train", "config.yaml"]
-    assert (record["device"], record["threads"], record["adam"]) == ("cpu", 1, "fused")
+    assert (record["device"], record["threads"], record["processes"], record["adam"]) == ("cpu", 1, 1, "fused")
     assert record["versions"].keys() >= {"transformer_cli", "python", "torch", "sentencepiece", "sacrebleu"}
     assert [file["key"] for file in record["data"]] == ["data.train"] * 2 + ["data.valid"] * 2
     assert all(len(file["sha256"]) == 64 and file["bytes"] > 0 for file in record["data"])
@@ -263,6 +267,7 @@ RUNS = {
     "best by loss": ["training.best_metric=loss", "evaluation.metrics=[chrf]", "training.patience=2"],
     "best by chrf": ["training.best_metric=chrf", "evaluation.valid_beam_size=3"],
     "limits": ["training.max_epochs=1", "training.max_hours=1.5", "training.max_steps=1000"],
+    "activation checkpointing": ["training.activation_checkpointing=true", "model.norm=pre"],
     "what is kept": [
         "training.valid_steps=4", "training.save_steps=3", "training.log_steps=2", "training.keep_last=2",
         "training.keep_best=2", "training.average_last=2",
@@ -306,8 +311,37 @@ def test_every_key_of_the_schema_is_set_in_some_run() -> None:
     tested = {setting.partition("=")[0] for settings in RUNS.values() for setting in settings}
     files = {"data.train", "data.valid", "data.test"}  # set in all
     files |= {"data.valid.hold_out"}  # tested with `init` for a person's own text
+    files |= {"training.init_from", "training.compile"}  # in test_fine_tuning.py, and below
     sections = {key for key in KEYS if any(other.startswith(f"{key}.") for other in KEYS)}
     assert set(KEYS) - sections - files - tested == set()
+
+
+# Memory and speed
+
+
+def test_activation_checkpointing_changes_no_bit(train: Command, small: Path, tmp_path: Path) -> None:
+    settings = ("model.attention_dropout=0.1", "model.activation_dropout=0.1", "training.gradient_accumulation_steps=2")
+    assert train(small, tmp_path / "plain", *settings).returncode == 0
+    assert train(small, tmp_path / "less", *settings, "training.activation_checkpointing=true").returncode == 0
+    plain, less = (weights(checkpoint.checkpoint_path(tmp_path / run, 20)) for run in ("plain", "less"))
+    assert same(plain, less)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="no C++ compiler")
+def test_a_compiled_model_learns_the_same(
+    train: Command, project: Callable[..., Path], pairs: PairsOf, tmp_path: Path
+) -> None:
+    # With the same on both sides all batches have one kind of shape, and less is to be compiled.
+    texts = {name: [(target, target) for _, target in pairs(80, seed)] for name, seed in (("train", 1), ("valid", 2))}
+    config = project(tmp_path / "text", **texts)
+    settings = ("model.dropout=0.0", "training.max_steps=5", "training.log_steps=5", "training.valid_steps=5")
+    assert train(config, tmp_path / "plain", *settings).returncode == 0
+    assert train(config, tmp_path / "compiled", *settings, "training.compile=true").returncode == 0
+    torch.compiler.reset()
+    for kind in ("train", "valid"):
+        (plain,), (compiled,) = (events(tmp_path / run, kind) for run in ("plain", "compiled"))
+        assert compiled["loss"] == pytest.approx(plain["loss"], abs=1e-3)
 
 
 # The learning rate
@@ -463,7 +497,7 @@ def test_a_pair_with_a_blank_side_goes_as_a_pair(
 ) -> None:
     block = [("ba ce", "BA CE"), ("", "XX XX"), ("di fo", "DI FO"), ("gu ha", "   "), ("je ki", "JE KI")]
     config = project(tmp_path / "text", train=block * 200, valid=block, test=block)
-    done = train(config, tmp_path / "run", "training.max_steps=100", "training.valid_steps=50")
+    done = train(config, tmp_path / "run", "training.max_steps=200", "training.valid_steps=100")
     assert done.returncode == 0
     assert "1,000 pairs read, 400 skipped as empty, 0 longer than 64 pieces, 600 kept" in done.stderr
     found = cli("translate", tmp_path / "run", "di fo", "ba ce", "je ki").stdout

@@ -3,9 +3,11 @@
 Heavy packages are imported inside the commands, so that `--help` answers at once.
 """
 
-from typing import Annotated
+import re
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from transformer_cli import __version__
 from transformer_cli.cli.evaluate import evaluate
@@ -38,8 +40,30 @@ def _options(
     pass
 
 
+# What the parser says of a wrong value in the words of a library that it uses, and what to say instead.
+_WORDS = (
+    (r"^Value error, ", ""),
+    (r"^Input should be a valid integer.*", "must be a whole number"),
+    (r"^Input should be a valid number.*", "must be a number"),
+    (r"^Input should be greater than or equal to ", "must be at least "),
+    (r"^Input should ", "must "),
+)
+
+
+class _Command(TyperCommand):
+    """A command that says in plain words what is wrong with a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            for theirs, ours in _WORDS:
+                error.message = re.sub(theirs, ours, error.message)
+            raise
+
+
 for command in (init, train, translate, evaluate):
-    app.command()(as_command(command))
+    app.command(cls=_Command)(as_command(command))
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer_cli.cli import options
+from transformer_cli.cli.early import check_run
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.translator import Translator
@@ -85,25 +86,40 @@ def evaluate(
     from transformer_cli.evaluation import sets
     from transformer_cli.evaluation.scores import corpus_scores, metric_tokenizer, result_line, scores_json
 
+    if run is not None:
+        check_run(run)
+    if output == Path("-"):
+        raise ConfigError("--output - would mix translations and scores on standard output: name a file")
     if output is not None:
         check_output(output, [path for path in (source, hypothesis, *references) if path is not None])
-    translator = None if run is None else _load(run, device, precision, threads)
-    settings, language = EvaluationConfig(), "und"
-    if translator is not None:
-        settings, language = translator.config.evaluation, translator.config.data.target_lang
+    flags = {
+        "beam_size": beam_size,
+        "length_penalty": length_penalty,
+        "length_penalty_type": length_penalty_type,
+        "max_length_a": max_length_a,
+        "max_length_b": max_length_b,
+        "n_best": 1,
+    }
+    options.check_decoding(flags)
+    if tokenize is not None:
+        corpus_scores(["x"], [["x"]], ["bleu"], tokenize, lowercase)
     lines = hypothesis or source
     if lines is None:
         assert run is not None
-        chosen = sets.sets_of_run(run, limit)
+        chosen = sets.sets_of_run(run, limit, errors)
     else:
         chosen = [sets.set_from_files(lines, references, limit, errors)]
-    if language == "und" and references:
-        language = sets.language_of(references[0])
     if output is not None and len(chosen) > 1:
         raise ConfigError(
             f"--output takes one set, and the run has {len(chosen)}: name one by --source and --reference"
         )
 
+    translator = None if run is None else _load(run, device, precision, threads)
+    settings, language = EvaluationConfig(), "und"
+    if translator is not None:
+        settings, language = translator.config.evaluation, translator.config.data.target_lang
+    if language == "und" and references:
+        language = sets.language_of(references[0])
     metrics = metric or settings.metrics
     tokenizer = tokenize or settings.tokenize or metric_tokenizer(target_lang or language)
     lower = lowercase or settings.lowercase
@@ -112,14 +128,6 @@ def evaluate(
     for one in chosen:
         hypotheses = one.lines
         if translator is not None:
-            flags = {
-                "beam_size": beam_size,
-                "length_penalty": length_penalty,
-                "length_penalty_type": length_penalty_type,
-                "max_length_a": max_length_a,
-                "max_length_b": max_length_b,
-                "n_best": 1,
-            }
             decoding = options.decoding_from(translator.config.decoding, flags)
             hypotheses = [best[0].text for best in translator.translate(one.lines, decoding, batch_size)]
         if output is not None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from transformer_cli.errors import UserError
+from transformer_cli.errors import Stopped, UserError
 
 INTERRUPTED = 130
 
@@ -32,9 +32,14 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     def command(*, quiet: bool, verbose: bool, traceback: bool, **own: Any) -> None:
         from transformer_cli.log import to_stderr
 
+        # Of several processes the first alone tells how it goes.
+        quiet = quiet or int(os.environ.get("RANK", "0")) > 0
         to_stderr(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
         try:
             function(**own)
+        except Stopped as error:
+            print(f"stopped by {error.signal.name}. {error}", file=sys.stderr)
+            raise typer.Exit(error.exit_code) from error
         except UserError as error:
             if traceback:
                 tracebacks.print_exc()

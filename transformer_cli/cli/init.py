@@ -90,7 +90,7 @@ def _language(option: str, given: str | None, path: Path) -> str:
     suffix = path.suffix.removeprefix(".").lower().replace("_", "-")
     if given is None and re.fullmatch(r"[a-z]{2,3}(-[a-z0-9]+)?", suffix) and suffix not in _NO_LANGUAGE:
         return suffix
-    if given is None and sys.stdin.isatty():
+    if given is None and sys.stdin is not None and sys.stdin.isatty():
         given = typer.prompt(f"Language of {path} (such as en, de, zh)", err=True).strip()
     if given is None:
         raise ConfigError(

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -41,6 +42,13 @@ TextErrors = Annotated[
     Literal["strict", "replace"],
     typer.Option(help="What to do with bytes that are not UTF-8: stop and name them, or put U+FFFD in their place."),
 ]
+
+
+def check_decoding(flags: Mapping[str, Any]) -> None:
+    """ConfigError for flags that go with no run's settings."""
+    from transformer_cli.config.schema import DecodingConfig
+
+    decoding_from(DecodingConfig(beam_size=sys.maxsize), flags)  # so wide that n_best may be anything
 
 
 def decoding_from(settings: "DecodingConfig", flags: Mapping[str, Any]) -> "DecodingConfig":

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from transformer_cli.cli.early import check_free
+
 
 def train(
     config: Annotated[Path, typer.Argument(help="The YAML file that describes the experiment.", show_default=False)],
@@ -50,11 +52,16 @@ def train(
             print(line)
         return
 
+    if not resume and not overwrite:
+        check_free(folder)
+
     from transformer_cli.evaluation.scores import result_line
     from transformer_cli.log import LOGGER
     from transformer_cli.training.loop import train as run_training
 
     result = run_training(settings, folder, resume=resume, overwrite=overwrite, threads=threads, command=sys.argv)
+    if result is None:
+        return  # one of several processes; the main one tells
 
     for sample in result.samples:
         LOGGER.info(

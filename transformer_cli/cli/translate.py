@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from transformer_cli.cli import options
+from transformer_cli.cli.early import check_run
 
 
 def translate(
@@ -47,36 +48,36 @@ def translate(
 
     Example: transformer-cli translate runs/demo "The small dog sleeps."
     """
-    from transformer_cli.errors import ConfigError, DataError
+    from transformer_cli.decoding import lines
+    from transformer_cli.errors import ConfigError
 
     source = None if input_ == Path("-") else input_
     target = None if output == Path("-") else output
     if text and input_ is not None:
         raise ConfigError("give sentences as arguments or a file with --input, not both")
-    if source is not None and not source.exists():  # known before --output is emptied
-        raise DataError(f"cannot read {source}: No such file or directory")
-    at_terminal = not text and source is None and sys.stdin.isatty()
+    check_run(run)
+    if source is not None:
+        lines.check_input(source)
+    if target is not None:
+        lines.check_output(target, [] if source is None else [source])
+    at_terminal = not text and source is None and lines.standard_input().isatty()
+    flags = {
+        "beam_size": beam_size,
+        "n_best": n_best,
+        "length_penalty": length_penalty,
+        "length_penalty_type": length_penalty_type,
+        "max_length_a": max_length_a,
+        "max_length_b": max_length_b,
+    }
+    options.check_decoding(flags)
 
-    from transformer_cli.decoding import lines
     from transformer_cli.decoding.translator import Translator
     from transformer_cli.device import set_threads
     from transformer_cli.log import LOGGER, Progress
 
-    if target is not None:
-        lines.check_output(target, [] if source is None else [source])
     set_threads(threads)
     translator = Translator.load(run, device, precision)
-    decoding = options.decoding_from(
-        translator.config.decoding,
-        {
-            "beam_size": beam_size,
-            "n_best": n_best,
-            "length_penalty": length_penalty,
-            "length_penalty_type": length_penalty_type,
-            "max_length_a": max_length_a,
-            "max_length_b": max_length_b,
-        },
-    )
+    decoding = options.decoding_from(translator.config.decoding, flags)
     if at_terminal:
         print("Type a sentence and press Enter; end with Ctrl-D. (--help shows other ways.)", file=sys.stderr)
     sentences = lines.argument_lines(text, errors) if text else lines.input_lines(source, errors)

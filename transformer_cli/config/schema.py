@@ -172,6 +172,15 @@ class TrainingConfig(Section):
     """With `tokens`: the most cells of a batch, padding included: sentences x longest side. With `sentences`: pairs."""
     gradient_accumulation_steps: Positive = 1
     """Batches of `batch_size` whose gradients make one step."""
+    activation_checkpointing: bool = False
+    """Compute the inside of each layer again in the backward pass instead of keeping it: less memory, a third more
+    time."""
+    compile: bool = False
+    """Let torch.compile translate the model for the device: minutes at the start, faster steps on a GPU. On CPU it does
+    not pay."""
+    init_from: FilePath | None = None
+    """Run, model file or checkpoint whose weights and tokenizer to start from (fine-tuning). The `tokenizer` and
+    `model` sections may be left out; what they say must fit."""
     max_steps: Positive = 20000
     """Steps at which training ends."""
     max_epochs: Positive | None = None

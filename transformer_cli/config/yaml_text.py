@@ -172,12 +172,14 @@ def _refuse_references(text: str) -> None:
             raise _at(event.start_mark, words)
 
 
+_NO_COLON = "a key must be followed by `: ` and its value: a colon, or the space after it, is missing here"
+
 # A part of PyYAML's message, what to say instead, and whether the place to show is where the construct began.
 _PLAIN_WORDS = (
     (r"'\t' that cannot start", "a tab; YAML takes only spaces here", False),
     ("cannot start any token", "text cannot start with this character: put the text in quotes", False),
     ("mapping values are not allowed", "`: ` cannot stand here: check the indentation, or quote the text", False),
-    ("could not find expected ':'", "a key must be followed by `: ` and its value", True),
+    ("could not find expected ':'", _NO_COLON, True),
     ("sequence entries are not allowed", "a list item `- ` cannot stand here: check the indentation", False),
     ("expected ',' or ']'", "the list opened here with [ is not closed with ], or lacks a comma", True),
     ("expected ',' or '}'", "the mapping opened here with { is not closed with }, or lacks a comma", True),
@@ -193,14 +195,41 @@ def _explained(error: yaml.MarkedYAMLError, text: str) -> YamlError:
     mark, problem = error.problem_mark, error.problem or ""
     assert mark is not None, "PyYAML's scanner and parser set it"
     start = error.context_mark or mark
-    for number, line in enumerate(text.split("\n")[start.line : mark.line + 1], start.line + 1):
+    lines = text.split("\n")
+    for number, line in enumerate(lines[start.line : mark.line + 1], start.line + 1):
         indent = line[: len(line) - len(line.lstrip())]
         if "\t" in indent:
             return YamlError(number, indent.index("\t") + 1, "a tab is used for indentation; YAML takes only spaces")
+    late = "mapping values are not allowed" in problem or "expected <block end>" in problem
+    if late and (place := _missing_colon(lines[: mark.line + 1])):
+        return YamlError(*place, _NO_COLON)
     for part, words, at_start in _PLAIN_WORDS:
         if part in problem:
             return _at(start if at_start else mark, words)
     return _at(mark, f"this is not YAML ({problem})")
+
+
+def _missing_colon(lines: list[str]) -> tuple[int, int] | None:
+    """Line and column of the key without a colon that made the last of these lines wrong, if one did.
+
+    YAML takes such a key for text that goes on in the next line, and complains only there.
+    """
+    place, deepest = None, _text_of(lines[-1])[0]
+    for number in range(len(lines) - 1, 0, -1):
+        column, words = _text_of(lines[number - 1])
+        if not words:
+            continue
+        if column > deepest or re.search(r"^---|^%|:(\s|$)|[\"'\[\]{}]", words):
+            break
+        place, deepest = (number, column + 1), column
+    return place
+
+
+def _text_of(line: str) -> tuple[int, str]:
+    """The text of a line without list dashes and comment, and the column that it starts in."""
+    text = re.sub(r"(^|\s)#.*", "", line).rstrip()
+    words = re.sub(r"^(\s|-(?=\s|$))+", "", text)
+    return len(text) - len(words), words
 
 
 def _at(mark: Any, words: str) -> YamlError:

@@ -1,9 +1,12 @@
 """Batches: which pairs make an update, how it is cut into micro-batches, and the padded tensors.
 
-The plan of an epoch is a pure function of the lengths, (seed, epoch) and the size of an update. Micro-batches only cut
-an update, so that the same one comes out whether it is computed in one piece, accumulated, or spread over processes.
+An update is a few groups of pairs, like lengths within a group and any lengths beside each other: there is little
+padding, and yet no update is a biased sample of one length, from which a model learns markedly slower. The plan of an
+epoch is a pure function of the lengths, (seed, epoch) and the size of an update. Micro-batches only cut an update, so
+that the same one comes out whether it is computed in one piece, accumulated, or spread over processes.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -17,6 +20,9 @@ from transformer_cli.data.tokenizer import BOS, EOS, PAD
 
 BatchType = Literal["tokens", "sentences"]
 Indices = NDArray[np.int64]
+Update = list[Indices]
+
+_GROUPS = 4  # of an update, where no pair is longer than a quarter of it
 
 
 class Batch(NamedTuple):
@@ -31,17 +37,28 @@ class Batch(NamedTuple):
         return Batch(*(ids.to(device, non_blocking=True) for ids in self))
 
 
-def plan_epoch(dataset: TokenDataset, update_size: int, batch_type: BatchType, seed: int, epoch: int) -> list[Indices]:
-    """The updates of an epoch: every pair once, pairs of like length together, updates in random order.
+def plan_epoch(dataset: TokenDataset, update_size: int, batch_type: BatchType, seed: int, epoch: int) -> list[Update]:
+    """The updates of an epoch: every pair once, pairs of like length in a group, groups in random order.
 
-    With `tokens`, sentences x longest side of an update is at most `update_size`; a longer pair stands alone.
+    With `tokens` the cells of an update's groups (sentences x longest side, summed) are at most `update_size`, with
+    `sentences` its pairs; a pair that is longer stands alone.
     """
     random = np.random.default_rng([seed, epoch])
     shuffled = random.permutation(len(dataset))
     # By target first: padding then falls on the source side, where no softmax over the vocabulary is paid for it.
     order = shuffled[np.lexsort((dataset.source.lengths(shuffled), dataset.target.lengths(shuffled)))]
-    updates = cut(dataset.sizes(order), update_size, batch_type)
-    return [order[updates[i]] for i in random.permutation(len(updates))]
+    runs = cut(dataset.sizes(order), max(update_size // _GROUPS, 1), batch_type)
+    updates: list[Update] = []
+    free = 0
+    for i in random.permutation(len(runs)):
+        group = order[runs[i]]
+        needed = dataset.cells(group) if batch_type == "tokens" else len(group)
+        if not updates or needed > free:
+            updates.append([])
+            free = update_size
+        updates[-1].append(group)
+        free -= needed
+    return updates
 
 
 def cut(sizes: NDArray[np.int64], budget: int, batch_type: BatchType) -> list[slice]:
@@ -60,12 +77,25 @@ def cut(sizes: NDArray[np.int64], budget: int, batch_type: BatchType) -> list[sl
     return runs
 
 
-def micro_batches(update: Indices, dataset: TokenDataset, batch_size: int, batch_type: BatchType) -> list[Indices]:
-    """Cut an update into the fewest equal parts of which each fits into `batch_size`."""
-    rows = batch_size
-    if batch_type == "tokens":
-        rows = max(batch_size // int(dataset.sizes(update).max()), 1)
-    return np.array_split(update, -(-len(update) // rows))
+def micro_batches(
+    update: Update, dataset: TokenDataset, batch_size: int, batch_type: BatchType, processes: int = 1
+) -> list[Indices]:
+    """Cut each group of an update into equal parts, the fewest that fit into `batch_size`.
+
+    For several processes the parts are as many as can be dealt out evenly, as far as there are pairs for it.
+    """
+    parts = []
+    multiple = processes // math.gcd(processes, len(update))
+    for group in update:
+        rows = batch_size
+        if batch_type == "tokens":
+            rows = max(batch_size // dataset.longest(group), 1)
+        count = -(-len(group) // (rows * multiple)) * multiple
+        parts += np.array_split(group, min(count, len(group)))
+    while len(parts) % processes and max(map(len, parts)) > 1:
+        most = max(range(len(parts)), key=lambda i: len(parts[i]))
+        parts[most : most + 1] = np.array_split(parts[most], 2)
+    return parts
 
 
 def make_batch(dataset: TokenDataset, indices: Indices) -> Batch:

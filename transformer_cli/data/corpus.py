@@ -30,15 +30,15 @@ class Pair(NamedTuple):
     target: str
 
 
-def read_pairs(corpora: Sequence[Corpus]) -> Iterator[Pair]:
+def read_pairs(corpora: Sequence[Corpus], errors: Errors = "strict") -> Iterator[Pair]:
     """The pairs of one corpus after the other. A corpus whose files differ in length ends in a DataError that has
     counted both to their ends."""
     for corpus in corpora:
-        yield from _aligned(corpus)
+        yield from _aligned(corpus, errors)
 
 
-def _aligned(corpus: Corpus) -> Iterator[Pair]:
-    sources, targets = read_lines(corpus.source), read_lines(corpus.target)
+def _aligned(corpus: Corpus, errors: Errors) -> Iterator[Pair]:
+    sources, targets = read_lines(corpus.source, errors), read_lines(corpus.target, errors)
     for number, (source, target) in enumerate(zip_longest(sources, targets)):
         if source is None or target is None:
             shorter, longer = number, number + 1 + sum(1 for _ in (targets if source is None else sources))

@@ -46,6 +46,14 @@ class TokenDataset:
         """What each of some pairs takes in a batch: the longer of its sides, with its end symbol."""
         return np.maximum(self.source.lengths(indices), self.target.lengths(indices)) + 1
 
+    def longest(self, indices: NDArray[np.int64]) -> int:
+        """The longest side of some pairs, with its end symbol."""
+        return int(self.sizes(indices).max())
+
+    def cells(self, indices: NDArray[np.int64]) -> int:
+        """What some pairs take as one batch, padding included: sentences x longest side."""
+        return len(indices) * self.longest(indices)
+
 
 def encode_pairs(
     pairs: Iterable[Pair], tokenizers: Tokenizers, counts: FilterCounts, max_length: int | None = None

@@ -11,29 +11,33 @@ from collections.abc import Iterator
 import numpy as np
 
 from transformer_cli.config.schema import Config, HoldOut
-from transformer_cli.data.corpus import Pair, read_pairs
+from transformer_cli.data.corpus import Errors, Pair, read_pairs
 from transformer_cli.data.filters import FilterCounts, drop_empty
 from transformer_cli.errors import ConfigError, DataError
 
 
 class Text:
-    """The pairs of a configuration, by what they are for. Held-out pairs are found when it is made."""
+    """The pairs of a configuration, by what they are for. Held-out pairs are found when it is made.
 
-    def __init__(self, config: Config) -> None:
+    `errors` tells what becomes of bytes that are not UTF-8.
+    """
+
+    def __init__(self, config: Config, errors: Errors = "strict") -> None:
         self._config = config
+        self._errors = errors
         data = config.data
         self._sets = {"data.valid": data.valid} | {f"data.test.{name}": part for name, part in data.test.items()}
         sizes = {key: part.hold_out for key, part in self._sets.items() if isinstance(part, HoldOut)}
         self._ranges = self._choose(sizes) if sizes else {}
         self._held: dict[str, list[Pair]] = {key: [] for key in self._ranges}
         if self._ranges:
-            for pair in drop_empty(read_pairs(data.train), FilterCounts()):
+            for pair in drop_empty(read_pairs(data.train, errors), FilterCounts()):
                 if key := self._set_of(pair.source):
                     self._held[key].append(pair)
 
     def train(self, counts: FilterCounts) -> Iterator[Pair]:
         """What is trained on: pairs with text on both sides that are not held out; `counts` counts them."""
-        for pair in drop_empty(read_pairs(self._config.data.train), counts):
+        for pair in drop_empty(read_pairs(self._config.data.train, self._errors), counts):
             if self._set_of(pair.source):
                 counts.held_out += 1
             else:
@@ -49,14 +53,14 @@ class Text:
 
     def _pairs(self, key: str) -> list[Pair]:
         part = self._sets[key]
-        pairs = self._held[key] if isinstance(part, HoldOut) else list(read_pairs(part))
+        pairs = self._held[key] if isinstance(part, HoldOut) else list(read_pairs(part, self._errors))
         if not pairs:
             raise DataError(f"{key} has no lines")
         return pairs
 
     def _choose(self, sizes: dict[str, int]) -> dict[str, tuple[int, int]]:
         """For each set a range of hashes, one behind the other, that holds as many lines as wanted or a few more."""
-        pairs = drop_empty(read_pairs(self._config.data.train), FilterCounts())
+        pairs = drop_empty(read_pairs(self._config.data.train, self._errors), FilterCounts())
         hashes = np.sort(np.fromiter((self._hash(pair.source) for pair in pairs), dtype=np.uint64))
         ranges: dict[str, tuple[int, int]] = {}
         first = 0

@@ -113,6 +113,12 @@ class Tokenizers:
     source: Tokenizer
     target: Tokenizer
 
+    def protos(self) -> dict[str, bytes]:
+        """The bytes of the SentencePiece models: `shared`, or `source` and `target`."""
+        if self.source is self.target:
+            return {"shared": self.source.proto}
+        return {"source": self.source.proto, "target": self.target.proto}
+
 
 def train_tokenizers(pairs: Callable[[], Iterable[Pair]], config: TokenizerConfig) -> Tokenizers:
     """One tokenizer for both sides, or one for each, in which case the pairs are read twice."""

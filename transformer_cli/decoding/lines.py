@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, TYPE_CHECKING, BinaryIO, Literal
 
 from transformer_cli.data.corpus import Errors, lines_of, read_lines
-from transformer_cli.decoding.translator import Translation
 from transformer_cli.errors import ConfigError, DataError
+
+if TYPE_CHECKING:  # what is wrong with a stream can be told before PyTorch is loaded
+    from transformer_cli.decoding.translator import Translation
 
 OutputFormat = Literal["text", "jsonl"]
 
@@ -25,8 +27,24 @@ def argument_lines(arguments: Iterable[str], errors: Errors) -> Iterator[str]:
 def input_lines(source: Path | None, errors: Errors) -> Iterator[str]:
     """The lines of a file, or of standard input for None."""
     if source is None:
-        return lines_of(sys.stdin.buffer, "standard input", errors)
+        return lines_of(standard_input(), "standard input", errors)
     return read_lines(source, errors)
+
+
+def standard_input() -> BinaryIO:
+    """Standard input as bytes. DataError when the program was started without one."""
+    if sys.stdin is None:
+        raise DataError("there is no standard input: give sentences as arguments, or a file with --input")
+    return sys.stdin.buffer
+
+
+def check_input(source: Path) -> None:
+    """DataError when a file or folder cannot be read. A pipe is left alone, for it can be opened only once."""
+    if source.is_file() or source.is_dir() or not source.exists():
+        try:
+            source.open("rb").close()
+        except OSError as error:
+            raise DataError(f"cannot read {source}: {error.strerror}") from error
 
 
 def check_output(target: Path, sources: Iterable[Path]) -> None:
@@ -46,6 +64,8 @@ def output_stream(target: Path | None) -> Iterator[IO[str]]:
     A file is whole or not there at all only as far as its lines: those written before an error stay.
     """
     if target is None:
+        if sys.stdout is None:
+            raise DataError("there is no standard output: name a file with --output")
         assert hasattr(sys.stdout, "reconfigure")
         sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")
         yield sys.stdout
@@ -59,7 +79,7 @@ def output_stream(target: Path | None) -> Iterator[IO[str]]:
         yield stream
 
 
-def text_lines(index: int, translations: Iterable[Translation], numbered: bool, scores: bool) -> Iterator[str]:
+def text_lines(index: int, translations: "Iterable[Translation]", numbered: bool, scores: bool) -> Iterator[str]:
     """Lines of plain text for one input line.
 
     One translation alone, or `text ||| score ||| log-probability ||| n`, or with several a line `index ||| text |||
@@ -75,7 +95,7 @@ def text_lines(index: int, translations: Iterable[Translation], numbered: bool, 
         yield " ||| ".join(fields)
 
 
-def json_lines(index: int, translations: Iterable[Translation]) -> Iterator[str]:
+def json_lines(index: int, translations: "Iterable[Translation]") -> Iterator[str]:
     """One JSON object a translation, with the keys index, text, score, log_prob, n and truncated."""
     for t in translations:
         yield json.dumps(

@@ -64,7 +64,7 @@ class Translator:
     def load(cls, run: str | Path, device: str = "auto", precision: PrecisionName = "auto") -> "Translator":
         """The model of a run directory, a model file or a checkpoint. CheckpointError when there is none to use."""
         file = checkpoint.read(checkpoint.locate(Path(run)))
-        tokenizers = load_tokenizers(file)
+        tokenizers = load_tokenizers(file.tokenizers)
         place = choose_device(device)
         chosen = decoding_precision(precision, place)
         model = load_model(file, tokenizers, attention_form(place, chosen)).to(place)
@@ -93,9 +93,7 @@ class Translator:
 
     def as_file(self, origin: Mapping[str, Any]) -> checkpoint.ModelFile:
         """What to write so that `load` finds this model again; `origin` tells where it comes from."""
-        source, target = self.tokenizers.source, self.tokenizers.target
-        protos = {"shared": source.proto} if source is target else {"source": source.proto, "target": target.proto}
-        return checkpoint.ModelFile(self.config, protos, dict(self.model.named_parameters()), origin)
+        return checkpoint.ModelFile(self.config, self.tokenizers.protos(), dict(self.model.named_parameters()), origin)
 
     def _translate_window(
         self, lines: list[str], first: int, decoding: DecodingConfig, batch_size: int
@@ -162,9 +160,9 @@ class Translator:
         )
 
 
-def load_tokenizers(file: checkpoint.ModelFile) -> Tokenizers:
+def load_tokenizers(protos: Mapping[str, bytes]) -> Tokenizers:
     """The tokenizers in a model file; one object for both sides where they are shared."""
-    loaded = {side: Tokenizer(proto) for side, proto in file.tokenizers.items()}
+    loaded = {side: Tokenizer(proto) for side, proto in protos.items()}
     if "shared" in loaded:
         return Tokenizers(loaded["shared"], loaded["shared"])
     if loaded.keys() != {"source", "target"}:

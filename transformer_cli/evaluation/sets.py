@@ -22,7 +22,7 @@ class EvaluationSet:
     references: list[list[str]]
 
 
-def sets_of_run(run: Path, limit: int | None) -> list[EvaluationSet]:
+def sets_of_run(run: Path, limit: int | None, errors: Errors) -> list[EvaluationSet]:
     """The test sets named in a run's configuration, or its validation set, `valid`, where there are none.
 
     `run` is the run directory or a file in it.
@@ -31,7 +31,7 @@ def sets_of_run(run: Path, limit: int | None) -> list[EvaluationSet]:
     found = [folder / "config.yaml" for folder in folders if (folder / "config.yaml").is_file()]
     if not found:
         raise ConfigError(f"{run} is not in a run directory, which would name test sets: give --source and --reference")
-    text = Text(load_config(found[0]))
+    text = Text(load_config(found[0]), errors)
     return [
         EvaluationSet(name, [pair.source for pair in pairs[:limit]], [[pair.target for pair in pairs[:limit]]])
         for name, pairs in (text.tests() or {"valid": text.valid()}).items()

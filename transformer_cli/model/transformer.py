@@ -16,6 +16,7 @@ from typing import NamedTuple, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from transformer_cli.config.schema import ModelConfig
 from transformer_cli.model.attention import AttentionForm, MultiHeadAttention, attention_weights
@@ -116,11 +117,12 @@ class Encoder(nn.Module):
         layers = nn.ModuleList(EncoderLayer(config, form) for _ in range(config.encoder_layers))
         self.layers = cast(Sequence[EncoderLayer], layers)
         self.norm = LayerNorm(config.d_model) if config.norm == "pre" else Identity()
+        self.checkpointing = False
 
     def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
         """x (B, S, D), src_mask (B, 1, S) -> memory (B, S, D)."""
         for layer in self.layers:
-            x = layer(x, src_mask)
+            x = checkpoint(layer, x, src_mask, use_reentrant=False) if self.checkpointing else layer(x, src_mask)
         return self.norm(x)
 
 
@@ -195,11 +197,15 @@ class Decoder(nn.Module):
         layers = nn.ModuleList(DecoderLayer(config, form) for _ in range(config.decoder_layers))
         self.layers = cast(Sequence[DecoderLayer], layers)
         self.norm = LayerNorm(config.d_model) if config.norm == "pre" else Identity()
+        self.checkpointing = False
 
     def forward(self, x: Tensor, tgt_mask: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
         """x (B, T, D), memory (B, S, D) -> (B, T, D)."""
         for layer in self.layers:
-            x = layer(x, tgt_mask, memory, src_mask)
+            if self.checkpointing:
+                x = checkpoint(layer, x, tgt_mask, memory, src_mask, use_reentrant=False)
+            else:
+                x = layer(x, tgt_mask, memory, src_mask)
         return self.norm(x)
 
 
@@ -264,16 +270,24 @@ class Transformer(nn.Module):
             return LearnedPositions(self.config.max_positions, self.config.d_model)
         return SinusoidalPositions(self.config.d_model)
 
+    def checkpoint_activations(self) -> None:
+        """Keep only the input of each layer for the backward pass, which computes the rest again (Chen et al. 2016)."""
+        self.encoder.checkpointing = self.decoder.checkpointing = True
+
     @torch.no_grad()
     def initialise(self) -> None:
         """Xavier for the projections, zero for their biases, and d_model^-0.5 as the deviation of the embeddings.
 
+        Queries, keys and values start smaller by sqrt(2), as if the three were one matrix of D inputs and 3 D outputs:
+        attention then begins nearer to a mean, from which a model learns markedly sooner.
         An embedding is multiplied by sqrt(d_model) where it enters, so it enters with deviation 1; Xavier there would
         make it vanish beside the positions. The pad row starts at zero.
         """
+        attentions = [module for module in self.modules() if isinstance(module, MultiHeadAttention)]
+        smaller = {projection for module in attentions for projection in (module.query, module.key, module.value)}
         for module in self.modules():
             if isinstance(module, Linear) and module is not self.output:
-                nn.init.xavier_uniform_(module.weight)
+                nn.init.xavier_uniform_(module.weight, gain=2**-0.5 if module in smaller else 1.0)
                 nn.init.zeros_(module.bias)
         std = self.config.d_model**-0.5
         for name, parameter in self.named_parameters():

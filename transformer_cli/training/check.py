@@ -29,7 +29,7 @@ _TIMED_UPDATES = 8
 def check(config: Config, threads: int | None) -> Iterator[str]:
     """Lines of a report. Any error that training would meet before its first step is raised here."""
     device = choose_device(config.device)
-    precision = training_precision(config.precision, device)
+    precision = training_precision(config.precision, device, config.model.d_model)
     used_threads = set_threads(threads)
     text, counts = Text(config), FilterCounts()
     tokenizers = train_tokenizers(lambda: text.train(FilterCounts()), config.tokenizer)
@@ -46,7 +46,7 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
         part for update in updates for part in micro_batches(update, dataset, settings.batch_size, settings.batch_type)
     ]
     yield (
-        f"an epoch        {len(updates):,} steps of {len(dataset) / len(updates):,.0f} pairs; "
+        f"an epoch        {len(updates):,} steps of {len(dataset) / len(updates):,.0f} pairs on average; "
         f"{settings.max_steps:,} steps are {settings.max_steps / len(updates):.1f} epochs"
     )
     yield f"padding         {_padding(dataset, parts):.1%} of the cells of an epoch"

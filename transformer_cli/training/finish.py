@@ -86,7 +86,7 @@ def test_model(
         write_lines(run.test / f"{name}.hyp", hypotheses)
         event = {"step": step, "name": name, "scores": scores_json(scores[name])}
         metrics.write("test", event | {"decoding": translator.config.decoding.model_dump()})
-        LOGGER.info("%s", result_line(name, scores[name]))
+        LOGGER.debug("%s", result_line(name, scores[name]))  # for train.log; the command prints its result
     content = {name: scores_json(found) for name, found in scores.items()}
     (run.test / "scores.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return TrainingResult(kind, scores, samples)

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-_CHUNK_CELLS = 1 << 20  # logits held at a time by the fused form: 4 MB
+# Logits held at a time by the fused form: 8 MB, near what a CPU caches; elsewhere enough to be worth a launch.
+_CHUNK_CELLS = {"cpu": 1 << 21, "other": 1 << 26}
 
 
 class LossSums(NamedTuple):
@@ -55,37 +56,51 @@ def fused_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, pad: in
 
 class _Fused(torch.autograd.Function):
     """With p the softmax and s = e / (V - 2), the gradient by the logits is p - s, plus s - (1 - e) at the gold class
-    and s at padding."""
+    and s at padding.
+
+    Only p needs a matrix product with its many rows; the rest is a few rows of the weight, added in fp32. And p stays
+    unnormalised, its sums being divided out where there are D columns instead of V.
+    """
 
     @staticmethod
     def forward(
         ctx: FunctionCtx, hidden: Tensor, weight: Tensor, gold: Tensor, pad: int, epsilon: float
     ) -> tuple[Tensor, Tensor]:
-        vocab = weight.shape[0]
+        vocab, width = weight.shape
         spread = epsilon / (vocab - 2)
-        loss = hidden.new_zeros((), dtype=torch.float32)
+        at_gold = 1.0 - epsilon - spread
+        device = weight.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        low_weight = weight.to(dtype)
+        everywhere = spread * (weight.sum(0) - weight[pad])  # (D)
+        loss = torch.zeros((), dtype=torch.float32, device=weight.device)
         nll = torch.zeros_like(loss)
         grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+        grad_weight = torch.zeros_like(weight)
         # A chunk reads and adds to a whole weight matrix: with fewer rows than D that would be most of its work.
-        rows = max(_CHUNK_CELLS // vocab, hidden.shape[1])
+        rows = max(_CHUNK_CELLS["cpu" if device == "cpu" else "other"] // vocab, width)
         for start in range(0, len(hidden), rows):
-            chunk, chunk_gold = hidden[start : start + rows], gold[start : start + rows].unsqueeze(1)
-            logits = F.linear(chunk, weight).float()  # (rows, V)
-            normaliser = logits.logsumexp(-1, keepdim=True)
-            gold_logits = logits.gather(1, chunk_gold)
+            chunk, chunk_gold = hidden[start : start + rows], gold[start : start + rows]
+            logits = F.linear(chunk.to(dtype), low_weight).float()  # (rows, V)
+            gold_logits = logits.gather(1, chunk_gold.unsqueeze(1)).squeeze(1)
+            others = logits.sum(-1) - gold_logits - logits[:, pad]
+            highest = logits.amax(-1, keepdim=True)
+            exponentials = logits.sub_(highest).exp_()  # from here on not logits any more
+            total = exponentials.sum(-1, keepdim=True)  # (rows, 1)
+            normaliser = (highest + total.log()).squeeze(1)
             chunk_nll = (normaliser - gold_logits).sum()
-            others = logits.sum(-1, keepdim=True) - gold_logits - logits[:, pad : pad + 1]
             nll += chunk_nll
             loss += (1.0 - epsilon) * chunk_nll + (epsilon * normaliser - spread * others).sum()
-            gradient = logits.sub_(normaliser).exp_().sub_(spread)  # from here on not logits any more
-            gradient.scatter_add_(
-                1, chunk_gold, gradient.new_full((1, 1), spread - (1.0 - epsilon)).expand_as(chunk_gold)
-            )
-            gradient[:, pad] += spread
-            grad_hidden[start : start + rows] = torch.mm(gradient, weight)
-            grad_weight += torch.mm(gradient.t(), chunk)
-        ctx.save_for_backward(grad_hidden, grad_weight.to(weight.dtype))
+            exponentials = exponentials.to(dtype)
+            by_hidden = torch.mm(exponentials, low_weight).float() / total  # (rows, D)
+            by_hidden -= everywhere + at_gold * F.embedding(chunk_gold, weight)
+            grad_hidden[start : start + rows] = by_hidden
+            grad_weight += torch.mm(exponentials.t(), (chunk / total).to(dtype))
+        summed = spread * hidden.sum(0, dtype=torch.float32)
+        grad_weight -= summed
+        grad_weight[pad] += summed
+        grad_weight.index_add_(0, gold, hidden.float(), alpha=-at_gold)
+        ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.mark_non_differentiable(nll)
         return loss, nll
 

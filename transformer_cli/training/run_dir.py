@@ -7,6 +7,7 @@ checkpoints/step-00000250.safetensors           samples/step-00000250.tsv       
 
 import hashlib
 import json
+import math
 import platform
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from transformer_cli import __version__
 from transformer_cli.checkpoint import CHECKPOINTS, MODEL_NAME, list_checkpoints, remove_unfinished
@@ -28,9 +29,13 @@ _OURS = ("config.yaml", "run.json", MODEL_NAME, "train.log", "metrics.jsonl", CH
 # What may change when a run is resumed; everything else would make it another run.
 _FREE_TRAINING = {
     "max_steps", "max_epochs", "max_hours", "patience", "log_steps", "valid_steps", "save_steps", "keep_last",
-    "keep_best", "average_last",
+    "keep_best", "average_last", "activation_checkpointing", "init_from",
 }  # fmt: skip
+# These two only cut an update; their product is its size.
+_UPDATE_SIZE = ("batch_size", "gradient_accumulation_steps")
 _FREE_SECTIONS = {"device", "decoding", "evaluation", "name"}
+
+S = TypeVar("S", bound=Section)
 
 
 class RunDir:
@@ -81,7 +86,7 @@ class RunDir:
                 old.unlink(missing_ok=True)
         self.path.mkdir(parents=True, exist_ok=True)
         self.write_record(record)  # first: it makes the folder ours
-        self.config.write_text(dump_config(config), encoding="utf-8")
+        self._replace(self.config, dump_config(config))
         self.samples.mkdir()
 
     def read_record(self) -> dict[str, Any]:
@@ -94,9 +99,13 @@ class RunDir:
 
     def write_record(self, record: dict[str, Any]) -> None:
         """Replace `run.json`."""
-        temporary = self.record.with_name(".run.json.tmp")
-        temporary.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        temporary.replace(self.record)
+        self._replace(self.record, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+    def _replace(self, path: Path, text: str) -> None:
+        """Whoever looks finds the old content or the new, never half of it."""
+        temporary = path.with_name(f".{path.name}.tmp")
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
 
     def samples_path(self, step: int) -> Path:
         """Where the translations of a validation are kept."""
@@ -105,7 +114,7 @@ class RunDir:
     def go_on(self, config: Config, record: dict[str, Any], step: int) -> None:
         """Resume after a step; what a broken-off run wrote later, which may be damaged, is removed."""
         remove_unfinished(self.path)
-        self.config.write_text(dump_config(config), encoding="utf-8")
+        self._replace(self.config, dump_config(config))
         self.write_record(record)
         for path in self.samples.glob("step-*.tsv"):
             if path.name > self.samples_path(step).name:
@@ -123,13 +132,20 @@ class RunDir:
 
 
 def resumed_config(config: Config, began: Config) -> Config:
-    """The configuration to go on with: `config`, `auto` precision being what the run began with.
+    """The configuration to go on with: `config`, `auto` precision being what the run began with, and so is what came
+    with the weights of `init_from`.
 
     `began` is the checkpoint's; config.yaml might have been edited since. ConfigError naming every key that may not
     change.
     """
     if config.precision == "auto":
         config = config.model_copy(update={"precision": began.precision})
+    if config.training.init_from is not None:
+        came_along = {
+            "tokenizer": _overridden(began.tokenizer, config.tokenizer),
+            "model": _overridden(began.model, config.model),
+        }
+        config = config.model_copy(update=came_along)
     changed = [
         f"{key}: {old!r} in the run, {new!r} now"
         for (key, old), (_, new) in zip(_fixed(began), _fixed(config), strict=True)
@@ -152,9 +168,14 @@ def resumed_config(config: Config, began: Config) -> Config:
     return config
 
 
+def _overridden(section: S, by: S) -> S:
+    """A section with the keys that another one sets."""
+    return section.model_copy(update={key: getattr(by, key) for key in by.model_fields_set})
+
+
 def _limits(config: Config) -> list[tuple[str, Any]]:
     """The settings of training that may change, which is worth a line: a forgotten --set changes them back."""
-    return [(key, value) for key, value in config.training if key in _FREE_TRAINING]
+    return [(key, value) for key, value in config.training if key in _FREE_TRAINING and key != "init_from"]
 
 
 def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
@@ -168,11 +189,12 @@ def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
             yield section, value
             continue
         for key, inner in value:
-            if (section == "training" and key in _FREE_TRAINING) or (
+            if (section == "training" and (key in _FREE_TRAINING or key in _UPDATE_SIZE)) or (
                 section == "data" and key in ("train", "valid", "test")
             ):
                 continue
             yield f"{section}.{key}", inner
+    yield "training." + " x ".join(_UPDATE_SIZE), math.prod(getattr(config.training, key) for key in _UPDATE_SIZE)
 
 
 def data_files(config: Config) -> list[dict[str, Any]]:
@@ -203,7 +225,7 @@ def check_data_unchanged(record: dict[str, Any], files: list[dict[str, Any]]) ->
     )
 
 
-def describe_environment(command: Sequence[str], device: str, threads: int) -> dict[str, Any]:
+def describe_environment(command: Sequence[str], device: str, threads: int, processes: int) -> dict[str, Any]:
     """The part of `run.json` that tells how the run was made."""
     packages = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors", "pydantic")
     return {
@@ -211,6 +233,7 @@ def describe_environment(command: Sequence[str], device: str, threads: int) -> d
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "device": device,
         "threads": threads,
+        "processes": processes,
         "adam": "fused",
         "git_commit": _git_commit(),
         "platform": platform.platform(),

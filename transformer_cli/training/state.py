@@ -40,6 +40,10 @@ class TrainingState:
     scores: dict[str, float] = field(default_factory=dict)  # step -> best_metric, of every validation
     bad_validations: int = 0
     metrics_lines: int = 0
+    skipped: int = 0  # updates whose loss or gradient was not finite
+    skipped_in_a_row: int = 0
+    batch_size: int | None = None  # the most that goes through the model at once, since memory ran out
+    stopped_at: int | None = None  # step of a checkpoint that only a stop request asked for
     interval: Interval = field(default_factory=Interval)
     loss_scale: dict[str, Any] = field(default_factory=dict)  # fp16 only
 

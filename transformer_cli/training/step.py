@@ -1,29 +1,39 @@
 """One update: micro-batches, autocast, sums, clip, optimizer."""
 
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from transformer_cli.config.schema import TrainingConfig
-from transformer_cli.data.batching import Batch
-from transformer_cli.data.tokenizer import PAD
-from transformer_cli.device import Precision, autocast
+from transformer_cli.data.batching import Batch, Indices, Update, make_batch, micro_batches
+from transformer_cli.data.dataset import TokenDataset
+from transformer_cli.data.tokenizer import BOS, EOS, PAD
+from transformer_cli.device import Precision, autocast, is_out_of_memory
+from transformer_cli.errors import UserError
+from transformer_cli.log import LOGGER
 from transformer_cli.model.masks import padding_mask, target_mask
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.training.distributed import Processes, ReplicatedTransformer
 from transformer_cli.training.loss import LossSums, fused_cross_entropy, smoothed_cross_entropy
 
 
 class UpdateResult(NamedTuple):
-    """What an update saw, before it changed the weights: sums over its target tokens."""
+    """What an update saw, before it changed the weights: sums over its target tokens, in all processes.
+
+    `skipped`: loss or gradient were not finite, and the weights are as before.
+    """
 
     loss: float
     nll: float
     tokens: int
     grad_norm: float
+    skipped: bool
 
 
 def derived_seed(*parts: int) -> int:
@@ -32,26 +42,48 @@ def derived_seed(*parts: int) -> int:
     return int.from_bytes(digest, "little") >> 1  # PyTorch takes 63 bits everywhere
 
 
+_LESS_MEMORY = (
+    "lower training.batch_size and raise training.gradient_accumulation_steps by as much, which leaves the updates the "
+    "same, or try training.activation_checkpointing; then --resume"
+)
+
 CrossEntropy = Callable[[Tensor, Tensor, Tensor, int, float], LossSums]
 
+# The share of a process for which an update has no pair: all must take part in the exchange of gradients.
+_EMPTY = Batch(src=torch.tensor([[EOS]]), tgt_in=torch.tensor([[BOS]]), tgt_out=torch.tensor([[PAD]]))
 
-def batch_loss(model: Transformer, batch: Batch, cross_entropy: CrossEntropy, epsilon: float) -> LossSums:
+
+def batch_loss(
+    model: Transformer | ReplicatedTransformer, batch: Batch, cross_entropy: CrossEntropy, epsilon: float
+) -> LossSums:
     """Teacher-forced loss sums of one batch, in one of the two equal forms of the loss."""
     hidden = model(batch.src, padding_mask(batch.src, PAD), batch.tgt_in, target_mask(batch.tgt_in, PAD))
     return cross_entropy(hidden, model.output.weight, batch.tgt_out, PAD, epsilon)
 
 
 class Updater:
-    """A model with its optimizer. Adam is PyTorch's fused form on every device, so that a run has one."""
+    """A model with its optimizer. Adam is PyTorch's fused form on every device, so that a run has one.
+
+    `batch_size` is the most that goes through the model at once: the configuration's, or less since memory ran out.
+    """
 
     def __init__(
-        self, model: Transformer, config: TrainingConfig, seed: int, device: torch.device, precision: Precision
+        self,
+        model: Transformer,
+        config: TrainingConfig,
+        seed: int,
+        device: torch.device,
+        precision: Precision,
+        processes: Processes | None = None,
     ) -> None:
         self.model = model
         self.config = config
         self.seed = seed
         self.device = device
         self.precision = precision
+        self.processes = processes or Processes()
+        self.batch_size = config.batch_size
+        self.replica = self.processes.replicate(model)
         # The fused form has its gradients before the loss is scaled, when fp16 could still lose the small ones.
         self.cross_entropy = smoothed_cross_entropy if precision == "fp16" else fused_cross_entropy
         self.names = [name for name, _ in model.named_parameters()]
@@ -66,31 +98,98 @@ class Updater:
         )
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
 
+    def train_on(self, dataset: TokenDataset, update: Update, step: int, rate: float) -> UpdateResult:
+        """`update` with this process's share of a planned update, in smaller parts if memory runs out."""
+        while True:
+            parts = self._cut(dataset, update)
+            try:
+                return self.update([make_batch(dataset, part) for part in self.processes.share(parts)], step, rate)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if self.processes.count > 1:
+                    # The others may already have had a part of this one's gradient.
+                    raise UserError(f"process {self.processes.rank} ran out of memory: {_LESS_MEMORY}") from error
+                self._halve(max(parts, key=dataset.cells), dataset, error)
+
+    def try_largest(self, dataset: TokenDataset, updates: Sequence[Update]) -> None:
+        """A forward and backward pass of the largest batch, so that memory runs out now or hardly ever."""
+        largest = max((part for update in updates for part in self._cut(dataset, update)), key=dataset.cells)
+        while True:
+            try:
+                self.model.train()
+                with autocast(self.device, self.precision):
+                    batch = make_batch(dataset, largest).to(self.device)
+                    sums = batch_loss(self.model, batch, self.cross_entropy, self.config.label_smoothing)
+                torch.autograd.backward(sums.loss)
+                break
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._halve(largest, dataset, error)
+            largest = max(self._cut(dataset, [largest]), key=dataset.cells)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.batch_size = self.processes.least(self.batch_size)
+
     def update(self, batches: Sequence[Batch], step: int, rate: float) -> UpdateResult:
-        """Step number `step` (from 1): the mean gradient over all target tokens of all its micro-batches.
+        """Step number `step` (from 1): the mean gradient over all target tokens of all micro-batches of all processes.
 
         Each adds its sum divided by the tokens of the whole update, so how an update is cut changes nothing.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        tokens = sum(int((batch.tgt_out != PAD).sum()) for batch in batches)
+        (tokens,) = self.processes.sum([sum(int((batch.tgt_out != PAD).sum()) for batch in batches)])
         loss = nll = 0.0
-        self.model.train()
+        self.replica.train()
         self.optimizer.zero_grad(set_to_none=True)
-        for i, batch in enumerate(batches):
-            torch.manual_seed(derived_seed(self.seed, step, i))
-            with autocast(self.device, self.precision):
-                sums = batch_loss(self.model, batch.to(self.device), self.cross_entropy, self.config.label_smoothing)
-            torch.autograd.backward(self.scaler.scale(sums.loss / tokens))
+        for i, batch in enumerate(batches or [_EMPTY]):
+            torch.manual_seed(derived_seed(self.seed, step, i, *self._rank_of_several()))
+            is_last = i + 1 >= len(batches)
+            with nullcontext() if is_last else self.processes.without_exchange(self.replica):
+                with autocast(self.device, self.precision):
+                    sums = batch_loss(
+                        self.replica, batch.to(self.device), self.cross_entropy, self.config.label_smoothing
+                    )
+                # The exchange takes the mean over the processes, and the sum is wanted.
+                torch.autograd.backward(self.scaler.scale(sums.loss * (self.processes.count / tokens)))
             loss += float(sums.loss.detach())
             nll += float(sums.nll)
+        loss, nll = self.processes.sum([loss, nll])
         # Unscale, then clip, then step: a clipped norm must be the gradient's own, not its scaled one.
         self.scaler.unscale_(self.optimizer)
         longest = float("inf") if self.config.clip_grad_norm is None else self.config.clip_grad_norm
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), longest)
-        self.scaler.step(self.optimizer)
+        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), longest))
+        skipped = not (math.isfinite(loss) and math.isfinite(norm))
+        if not skipped:
+            self.scaler.step(self.optimizer)
         self.scaler.update()
-        return UpdateResult(loss, nll, tokens, float(norm))
+        return UpdateResult(loss, nll, int(tokens), norm, skipped)
+
+    def _cut(self, dataset: TokenDataset, update: Update) -> list[Indices]:
+        return micro_batches(update, dataset, self.batch_size, self.config.batch_type, self.processes.count)
+
+    def _rank_of_several(self) -> tuple[int, ...]:
+        return () if self.processes.count == 1 else (self.processes.rank,)
+
+    def _halve(self, part: Indices, dataset: TokenDataset, error: Exception) -> None:
+        """Smaller parts from now on; UserError when the part is a single pair."""
+        if len(part) == 1:
+            raise UserError(
+                f"a single pair of {dataset.cells(part)} pieces does not fit into memory ({error}): lower "
+                "data.max_length or the sizes of the model, or try training.activation_checkpointing"
+            ) from error
+        whole = dataset.cells(part) if self.config.batch_type == "tokens" else len(part)
+        self.batch_size = whole // 2
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        LOGGER.warning(
+            "out of memory with %d pairs of up to %d pieces at once: from here on an update is computed in parts of "
+            "at most %d %s; its gradient stays the same",
+            len(part),
+            dataset.longest(part),
+            self.batch_size,
+            "cells" if self.config.batch_type == "tokens" else "pairs",
+        )
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimizer's state as flat tensors, named PARAMETER.exp_avg and so on."""

@@ -39,9 +39,9 @@ class Validation:
     hypotheses: list[str]
 
     def by(self, metric: str) -> float:
-        """The score of `best_metric`, higher being better."""
+        """The score of `best_metric`, higher being better; minus infinity for a loss that is no number."""
         if metric == "loss":
-            return -self.loss
+            return -self.loss if math.isfinite(self.loss) else -math.inf
         return next(score.value for score in self.scores if score.name.lower().startswith(metric))
 
     def event(self) -> dict[str, Any]:

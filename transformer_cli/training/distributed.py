@@ -1,0 +1,177 @@
+"""The processes of one training run, behind a few verbs that do nothing where there is only one.
+
+`torchrun` starts the processes and tells each its number in the environment (RANK, LOCAL_RANK, WORLD_SIZE). Each
+computes its share of every update; gradients are averaged by PyTorch's DistributedDataParallel (Li et al. 2020). The
+main process (rank 0) alone writes, validates and decides; the others wait for its word.
+"""
+
+import atexit
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
+from torch.nn.parallel import DistributedDataParallel
+
+from transformer_cli.errors import UserError
+from transformer_cli.model.blocks import Linear
+from transformer_cli.model.transformer import Transformer
+
+_PEER_LOST_AFTER = timedelta(seconds=60)  # in an exchange, where all come at about the same time
+_STARTED_WITHIN = timedelta(minutes=10)
+_POLL_SECONDS = 0.05
+
+T = TypeVar("T")
+
+
+class ReplicatedTransformer(DistributedDataParallel):
+    """A model whose gradients are averaged over the processes during the backward pass."""
+
+    module: Transformer
+
+    @property
+    def output(self) -> Linear:
+        """The output projection, which the loss needs."""
+        return self.module.output
+
+
+class Processes:
+    """One process, alone. Its verbs are the ones that `_Group` has."""
+
+    rank = 0
+    count = 1
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process is the one that writes, validates and decides."""
+        return self.rank == 0
+
+    def device(self, device: torch.device) -> torch.device:
+        """This process's own device of a kind."""
+        return device
+
+    def replicate(self, model: Transformer) -> Transformer | ReplicatedTransformer:
+        """The model to call in training, so that its gradients are the mean over the processes."""
+        return model
+
+    def without_exchange(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Backward passes within add to this process's own gradients only."""
+        return nullcontext()
+
+    def share(self, parts: Sequence[T]) -> Sequence[T]:
+        """This process's share of some parts."""
+        return parts[self.rank :: self.count]
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """Each value summed over the processes (fp64)."""
+        return list(values)
+
+    def least(self, value: int) -> int:
+        """The smallest of the processes' values."""
+        return value
+
+    def from_main(self, make: Callable[[], bytes]) -> bytes:
+        """What `make` gives in the main process, which alone calls it; the others wait as long as it takes."""
+        return make()
+
+
+class _Group(Processes):
+    """One process of several."""
+
+    def __init__(self, store: Store, rank: int, count: int) -> None:
+        self.rank = rank
+        self.count = count
+        self.store = store
+        self.turn = 0
+        self.exchange_device = torch.device("cpu")
+
+    def device(self, device: torch.device) -> torch.device:
+        if device.type != "cuda":
+            return device
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        if local_rank >= torch.cuda.device_count():
+            raise UserError(
+                f"process {self.rank} has no GPU of its own: {torch.cuda.device_count()} are visible on this machine. "
+                "Start as many processes as there are GPUs (torchrun --nproc-per-node)"
+            )
+        self.exchange_device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(self.exchange_device)
+        return self.exchange_device
+
+    def replicate(self, model: Transformer) -> Transformer | ReplicatedTransformer:
+        # The table of positions is a buffer that grows by itself in each process; it must not be broadcast.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of another name, which older versions do not know
+            return ReplicatedTransformer(model, broadcast_buffers=False)
+
+    def without_exchange(self, model: nn.Module) -> AbstractContextManager[None]:
+        assert isinstance(model, ReplicatedTransformer)
+        return model.no_sync()
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        total = torch.tensor(values, dtype=torch.float64, device=self.exchange_device)
+        dist.all_reduce(total)
+        summed: list[float] = total.tolist()
+        return summed
+
+    def least(self, value: int) -> int:
+        smallest = torch.tensor(value, device=self.exchange_device)
+        dist.all_reduce(smallest, dist.ReduceOp.MIN)
+        return int(smallest)
+
+    def from_main(self, make: Callable[[], bytes]) -> bytes:
+        self.turn += 1
+        key = f"from-main-{self.turn}"
+        if self.is_main:
+            made = make()
+            self.store.set(key, made)  # type: ignore[arg-type]  # its own hint says str; bytes are taken, too
+            return made
+        # Not a collective: those end after a minute, and a validation may take longer. torchrun ends a process whose
+        # main has failed; asking again and again lets it be ended.
+        while not self.store.check([key]):
+            time.sleep(_POLL_SECONDS)
+        return bytes(self.store.get(key))
+
+
+@contextmanager
+def processes(device_kind: str) -> Iterator[Processes]:
+    """The processes that torchrun started, connected for a kind of device; or this one alone.
+
+    A failed exchange is a UserError: another process has ended, and has said why.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield Processes()
+        return
+    try:
+        store, rank, count = next(iter(rendezvous("env://", timeout=_STARTED_WITHIN)))
+        dist.init_process_group(
+            "nccl" if device_kind == "cuda" else "gloo",
+            store=PrefixStore("exchange", store),
+            rank=rank,
+            world_size=count,
+            timeout=_PEER_LOST_AFTER,
+        )
+        # The group ends with the process and not with training: a model that outlives it would be the last to hold it,
+        # and its teardown then keeps the interpreter locked while it waits for a thread that may need the interpreter.
+        atexit.register(dist.destroy_process_group)
+        yield _Group(PrefixStore("words", store), rank, count)
+    except (dist.DistError, RuntimeError) as error:
+        if not _is_lost_peer(error):
+            raise
+        raise UserError(
+            f"process {os.environ.get('RANK')} lost the others: one of them has failed, and its own "
+            f"message says why. The run goes on with --resume. ({str(error).splitlines()[0]})"
+        ) from error
+
+
+def _is_lost_peer(error: Exception) -> bool:
+    """Gloo reports a lost connection as a plain RuntimeError."""
+    words = ("gloo", "Connection closed by peer", "Connection reset", "Broken pipe", "Timed out", "NCCL", "ncclRemote")
+    return isinstance(error, dist.DistError) or any(word in str(error) for word in words)

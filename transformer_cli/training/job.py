@@ -1,0 +1,315 @@
+"""A run that is ready to go on, and what is done with it between updates: validate, save, log, warn."""
+
+import base64
+import json
+import logging
+import math
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transformer_cli import checkpoint
+from transformer_cli.checkpoint import ModelFile
+from transformer_cli.config.schema import Config
+from transformer_cli.data.batching import Update
+from transformer_cli.data.corpus import Pair
+from transformer_cli.data.dataset import TokenDataset, encode_pairs
+from transformer_cli.data.filters import FilterCounts
+from transformer_cli.data.split import Text
+from transformer_cli.data.tokenizer import PAD, Tokenizers, train_tokenizers
+from transformer_cli.decoding.translator import Translator, load_model, load_tokenizers
+from transformer_cli.device import (
+    Precision,
+    attention_form,
+    decoding_precision,
+    set_threads,
+    training_precision,
+)
+from transformer_cli.errors import DataError, Stopped, UserError
+from transformer_cli.log import LOGGER, Metrics, Progress, RunLog
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.training.alarms import Alarms, gradient_norms
+from transformer_cli.training.distributed import Processes
+from transformer_cli.training.resume import (
+    newest_checkpoint,
+    refuse_if_finished,
+    restore_best,
+    threads_to_resume_with,
+    weights_to_start_from,
+)
+from transformer_cli.training.run_dir import (
+    RunDir,
+    check_data_unchanged,
+    data_files,
+    describe_environment,
+    resumed_config,
+)
+from transformer_cli.training.schedule import peak_rate
+from transformer_cli.training.signals import StopRequests
+from transformer_cli.training.state import Interval, TrainingState
+from transformer_cli.training.step import Updater, derived_seed
+from transformer_cli.training.validate import Validator, check_positions, perplexity, score_texts
+
+# Steps in a row without a finite gradient after which nothing better is to be expected. The loss scale of fp16, which
+# starts high on purpose, has come down by 2^20 until then.
+_SKIPS_IN_A_ROW = 20
+
+
+@dataclass
+class Job:
+    """A run that is ready to go on. In processes other than the main one `metrics` leads nowhere."""
+
+    run: RunDir
+    config: Config
+    group: Processes
+    record: dict[str, Any]
+    state: TrainingState
+    dataset: TokenDataset
+    validator: Validator
+    tests: Mapping[str, list[Pair]]
+    updater: Updater
+    translator: Translator
+    metrics: Metrics
+    alarms: Alarms
+
+    def validate_if_due(self, stop: StopRequests) -> bool:
+        """Validate where that is to be done and has not been done; whether it was. Stopped on a request, and then
+        nothing has changed."""
+        state, settings = self.state, self.config.training
+        ended = state.stop_reason(settings) is not None
+        if state.step == 0 or not (state.step % settings.valid_steps == 0 or ended) or str(state.step) in state.scores:
+            return False
+        found, score = None, b""
+        with suppress(Stopped), stop.let_through():
+            if self.group.is_main:
+                found = self.validator.validate(self.translator)
+            score = self.group.from_main(
+                lambda: b"" if found is None else repr(found.by(settings.best_metric)).encode()
+            )
+        # The request reaches some processes earlier than others, and all must go on or none.
+        (ready,) = self.group.sum([float(score != b"")])
+        if ready < self.group.count:
+            raise Stopped(stop.signal or signal.SIGTERM)
+        is_best = state.record_validation(float(score))
+        if found is None:
+            return True
+        self.metrics.write("valid", {"step": state.step, "epoch": state.current_epoch, **found.event()})
+        LOGGER.info("step %d  %s%s", state.step, found.in_words(), "  (best)" if is_best else "")
+        found.write_samples(self.run.samples_path(state.step))
+        self.warn(self.alarms.at_validation(state.step, found))
+        if is_best:
+            checkpoint.write(self.run.model, self.translator.as_file({"kind": "best", "step": state.step}))
+        return True
+
+    def save_if_due(self, stopping: bool) -> None:
+        """Write a checkpoint where that is to be done, and on stopping. One that only a stop asked for lasts until the
+        next, or it would be averaged with the others."""
+        state, settings = self.state, self.config.training
+        ended = state.stop_reason(settings) is not None
+        scheduled = state.step % (settings.save_steps or settings.valid_steps) == 0 or ended
+        if not (self.group.is_main and (scheduled or stopping)):
+            return
+        state.metrics_lines = self.metrics.lines
+        state.loss_scale = self.updater.scaler.state_dict()
+        state.batch_size = self.updater.batch_size if self.updater.batch_size != settings.batch_size else None
+        before, state.stopped_at = state.stopped_at, None if scheduled else state.step
+        file = replace(
+            self.translator.as_file({"kind": "checkpoint", "step": state.step}),
+            training=state.to_plain(),
+            optimizer=self.updater.optimizer_tensors(),
+        )
+        checkpoint.write(checkpoint.checkpoint_path(self.run.path, state.step), file)
+        if before is not None and before != state.step:
+            checkpoint.checkpoint_path(self.run.path, before).unlink(missing_ok=True)
+        if scheduled:
+            steps = [step for step, _ in checkpoint.list_checkpoints(self.run.path)]
+            self.run.prune_checkpoints(settings.keep_last, state.best_steps(settings.keep_best, steps))
+
+    def log(self, progress: Progress, rate: float, grad_norm: float) -> None:
+        """A line on the updates since the last one."""
+        event = _train_event(self.state, rate, grad_norm)
+        self.metrics.write("train", event)
+        note = "loss {loss:.4f}  ppl {ppl:.2f}  lr {lr:.2e}  {tokens_per_s:,.0f} tgt tokens/s".format(**event)
+        if self.state.skipped:
+            note += f"  {self.state.skipped} skipped"
+        progress.log(f"step {self.state.step}/{self.config.training.max_steps}", note)
+        if self.group.is_main:
+            norms = gradient_norms(self.translator.model, grad_norm)
+            self.warn(self.alarms.at_log(self.state.step, event["nll"], self.state.skipped, norms))
+        self.state.interval = Interval()
+
+    def warn(self, alarms: Sequence[str]) -> None:
+        """Tell what does not look right."""
+        for alarm in alarms:
+            LOGGER.warning("%s", alarm)
+
+    def note_skipped(self, rate: float, update: Update) -> None:
+        """Count a step that was left out; UserError when it is one of too many in a row."""
+        state = self.state
+        state.skipped += 1
+        state.skipped_in_a_row += 1
+        # In fp16 the loss scale starts too high on purpose, and comes down with each.
+        expected = self.config.precision == "fp16"
+        LOGGER.log(
+            logging.DEBUG if expected else logging.WARNING,
+            "step %d: loss or gradient is not a finite number; the step is skipped (%d so far)",
+            state.step,
+            state.skipped,
+        )
+        if state.skipped_in_a_row < _SKIPS_IN_A_ROW:
+            return
+        pairs = sum(map(len, update))
+        raise UserError(
+            f"training diverged: at step {state.step} the loss or its gradient was not a finite number for the "
+            f"{_SKIPS_IN_A_ROW}th time in a row (update {state.update_in_epoch or 'the last'} of epoch "
+            f"{state.current_epoch}, {pairs} pairs of up to {max(map(self.dataset.longest, update))} pieces; learning "
+            f"rate {rate:.2e}). Most likely the learning rate is too high: start again with a lower "
+            "training.noam_factor or training.learning_rate, warm up longer, or use precision "
+            f"{'bf16 or fp32' if expected else 'fp32'}"
+        )
+
+
+def prepare(
+    config: Config,
+    run: RunDir,
+    device: torch.device,
+    resume: bool,
+    threads: int | None,
+    command: Sequence[str],
+    group: Processes,
+    log: RunLog,
+) -> Job:
+    """Read, tokenise, build and restore all that training needs. UserError for what cannot be used as it is; the run
+    directory is not touched before all has gone well.
+    """
+    # Where the run stands: at a checkpoint, or at the beginning, which may be another run's weights.
+    found = group.from_main(lambda: str((resume and newest_checkpoint(run)) or "").encode()).decode()
+    saved = checkpoint.read(Path(found)) if found else None
+    base = weights_to_start_from(config) if saved is None else saved
+    state = TrainingState() if saved is None else TrainingState.from_plain(saved.training)
+    record = {} if saved is None else run.read_record()
+    if saved is not None:
+        config = resumed_config(config, saved.config)
+        refuse_if_finished(run, record, state, config)
+        threads = threads_to_resume_with(threads, record)
+    elif base is not None:
+        config = base.config
+
+    # Where and how to compute.
+    device = group.device(device)
+    precision = training_precision(config.precision, device, config.model.d_model)
+    config = config.model_copy(update={"precision": precision})
+    used_threads = set_threads(threads)
+    score_texts(["x"], ["x"], config)  # a metric that cannot be computed here is better known now
+
+    # The text, the tokenizers, the ids.
+    files = data_files(config)
+    if saved is not None:
+        check_data_unchanged(record, files)
+    text = Text(config)
+    valid, tests = text.valid(), text.tests()
+    tokenizers = _train_tokenizers(config, text, group) if base is None else load_tokenizers(base.tokenizers)
+    dataset = _encode_training_text(config, text, tokenizers)
+    validator = Validator(config, tokenizers, valid)
+    for name, pairs in tests.items():
+        check_positions(config, tokenizers, f"data.test.{name}", pairs)
+
+    # The model and its optimizer.
+    settings = config.training
+    model = _model(config, base, tokenizers, device, precision)
+    updater = Updater(model, settings, config.seed, device, precision, group)
+    if saved is not None:
+        updater.restore(saved.optimizer, state.loss_scale)
+        updater.batch_size = min(state.batch_size or settings.batch_size, settings.batch_size)
+    translator = Translator(model, tokenizers, config, device, decoding_precision("auto", device))
+
+    # The run directory.
+    if group.is_main:
+        if saved is None:
+            record = describe_environment(command, str(device), used_threads, group.count) | {"data": files}
+            run.create(config, record)
+        else:
+            record |= {"threads": used_threads, "processes": group.count, "finished": None}
+            run.go_on(config, record, state.step)
+            restore_best(run, state)
+        log.open(run.log)
+    metrics = Metrics(run.metrics if group.is_main else Path(os.devnull), state.metrics_lines)
+    LOGGER.info("%s", _describe(model, config, device, used_threads, group.count))
+    if saved is not None:
+        LOGGER.info("resumed after step %d", state.step)
+    group.from_main(bytes)  # all are ready before the first exchange, which does not wait long
+    alarms = Alarms(config, tokenizers.target.vocab_size)
+    job = Job(run, config, group, record, state, dataset, validator, tests, updater, translator, metrics, alarms)
+    if group.is_main:
+        job.warn(alarms.at_start(dataset, validator.dataset))
+    return job
+
+
+def _train_tokenizers(config: Config, text: Text, group: Processes) -> Tokenizers:
+    def train_and_pack() -> bytes:
+        trained = train_tokenizers(lambda: text.train(FilterCounts()), config.tokenizer)
+        return json.dumps({side: base64.b64encode(proto).decode() for side, proto in trained.protos().items()}).encode()
+
+    packed = json.loads(group.from_main(train_and_pack))
+    return load_tokenizers({side: base64.b64decode(proto) for side, proto in packed.items()})
+
+
+def _encode_training_text(config: Config, text: Text, tokenizers: Tokenizers) -> TokenDataset:
+    counts = FilterCounts()
+    dataset = encode_pairs(text.train(counts), tokenizers, counts, config.data.max_length)
+    LOGGER.info("training text: %s", counts.summary(config.data.max_length))
+    if len(dataset) == 0:
+        raise DataError("data.train: no pair is left to train on")
+    return dataset
+
+
+def _model(
+    config: Config, base: ModelFile | None, tokenizers: Tokenizers, device: torch.device, precision: Precision
+) -> Transformer:
+    form = attention_form(device, precision)
+    if base is None:
+        torch.manual_seed(derived_seed(config.seed))
+        vocabularies = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+        model = Transformer(config.model, *vocabularies, pad=PAD, form=form)
+    else:
+        model = load_model(base, tokenizers, form)
+    if config.training.activation_checkpointing:
+        model.checkpoint_activations()
+    if config.training.compile:
+        model.compile(dynamic=True)
+    return model.to(device)
+
+
+def _train_event(state: TrainingState, rate: float, grad_norm: float) -> dict[str, Any]:
+    interval = state.interval
+    tokens = interval.tokens or math.nan  # none if all steps were skipped
+    nll = interval.nll / tokens
+    return {
+        "step": state.step,
+        "epoch": state.current_epoch,
+        "loss": interval.loss / tokens,
+        "nll": nll,
+        "ppl": perplexity(nll),
+        "lr": rate,
+        "grad_norm": grad_norm,
+        "skipped": state.skipped,
+        "tgt_tokens": interval.tokens,
+        "seconds": round(interval.seconds, 3),
+        "tokens_per_s": round(interval.tokens / max(interval.seconds, 1e-9), 1),
+    }
+
+
+def _describe(model: Transformer, config: Config, device: torch.device, threads: int, processes: int) -> str:
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    everywhere = f" in each of {processes} processes" if processes > 1 else ""
+    return (
+        f"model: {parameters:,} parameters, on {device} in {config.precision} with {threads} thread"
+        f"{'s' if threads > 1 else ''}{everywhere}; highest learning rate {peak_rate(config):.2e} at step "
+        f"{min(max(config.training.warmup_steps, 1), config.training.max_steps)}"
+    )

@@ -1,0 +1,60 @@
+"""Requests to stop: SIGTERM, SIGUSR1 (as batch systems send before the end of a time slot) and Ctrl-C.
+
+Between an update and its checkpoint a request waits; where nothing would be lost it ends the run at once.
+"""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from transformer_cli.errors import Stopped
+from transformer_cli.log import LOGGER
+
+_SIGNALS = [number for name in ("SIGTERM", "SIGUSR1", "SIGINT") if (number := getattr(signal, name, None)) is not None]
+
+
+class StopRequests:
+    """While its context lasts a signal is a request, and only noted in `signal`.
+
+    In a thread that may not handle signals, all stays as it is.
+    """
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self._waits = True
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> "StopRequests":
+        try:
+            for number in _SIGNALS:
+                self._before[number] = signal.signal(number, self._handle)
+        except ValueError:  # not the main thread of the program
+            self._before.clear()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    @contextmanager
+    def let_through(self) -> Iterator[None]:
+        """A request within, or noted before, raises Stopped."""
+        self._waits = False
+        try:
+            if self.signal is not None:
+                raise Stopped(self.signal)
+            yield
+        finally:
+            self._waits = True
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        again = self.signal is not None
+        if again and number == signal.SIGINT:
+            raise KeyboardInterrupt  # whoever presses Ctrl-C twice does not want to wait
+        if again:
+            return
+        self.signal = signal.Signals(number)
+        if not self._waits:
+            raise Stopped(self.signal)
+        LOGGER.info("%s: finishing this step and saving (Ctrl-C leaves at once)", self.signal.name)
