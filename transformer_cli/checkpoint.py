@@ -137,7 +137,8 @@ def list_checkpoints(run_dir: Path) -> list[tuple[int, Path]]:
 def remove_unfinished(run_dir: Path) -> None:
     """Remove what a process that was killed while writing left behind."""
     for folder in (run_dir, run_dir / CHECKPOINTS):
-        for path in folder.glob(f".*{_TEMPORARY}*"):
+        # Ours, and those that safetensors itself makes beside them.
+        for path in [*folder.glob(f".*{_TEMPORARY}*"), *folder.glob(f"{_TEMPORARY}*")]:
             path.unlink(missing_ok=True)
 
 

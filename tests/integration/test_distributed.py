@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from runs import metrics, saved_steps, start, updates_done
+from torch.distributed import TCPStore
 
 from transformer_cli import checkpoint
 from transformer_cli.data.tokenizer import Tokenizer
@@ -211,9 +211,9 @@ def in_processes(
     count: int, words: Sequence[object], folder: Path, before: Callable[[], None] | None = None, main_code: int = 0
 ) -> None:
     """Run a command in several processes. What each says is in FOLDER/RANK."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(count)}
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # torchrun, too, holds it itself
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    address["WORLD_SIZE"] = str(count)
     started = [
         start(
             words, folder / str(rank), environment=address | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, before=before
@@ -282,29 +282,37 @@ def test_a_run_begun_by_one_process_goes_on_by_two_with_the_same_weights_in_both
 
 def _signal_in_validation(rank: int) -> None:
     """To one process only, in the middle of its part of the first validation: translating, or waiting for the score."""
-    if os.environ["RANK"] != str(rank):
-        return
-    owner, name = (Translator, "best_texts") if rank == 0 else (time, "sleep")
-    original = getattr(owner, name)
+    sleep, translate = time.sleep, Translator.best_texts
+    is_main = os.environ["RANK"] == "0"
 
-    def signalled(*arguments: Any) -> Any:
+    def signalled() -> None:
         if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:  # in training
             signal.raise_signal(signal.SIGTERM)
-        return original(*arguments)
 
-    setattr(owner, name, signalled)
+    def translating(*arguments: Any) -> Any:
+        sleep(0.5) if rank == 1 else signalled()
+        return translate(*arguments)
+
+    def sleeping(seconds: float) -> None:
+        signalled()
+        sleep(seconds)
+
+    if is_main:
+        Translator.best_texts = translating  # type: ignore[method-assign]
+    elif rank == 1:
+        time.sleep = sleeping
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("rank", "step"), [(0, 7), (1, 8)], ids=["the main one, at once", "another, at the next step"])
 def test_a_signal_that_reaches_one_process_in_a_validation_stops_both(
-    train: Command, small: Path, alone: Path, tmp_path: Path, rank: int
+    train: Command, small: Path, alone: Path, tmp_path: Path, rank: int, step: int
 ) -> None:
     run = tmp_path / "run"
     words = ["train", small, "--run-dir", run, *as_options(SETTINGS)]
     in_processes(2, words, tmp_path, before=partial(_signal_in_validation, rank), main_code=143)
-    assert "stopped by SIGTERM. step 7 is saved. Go on with: " in (tmp_path / "0").read_text()
+    assert f"stopped by SIGTERM. step {step} is saved. Go on with: " in (tmp_path / "0").read_text()
     assert (tmp_path / "1").read_text() == ""
     resumed = train(small, run, *SETTINGS, flags=["--resume"])
-    assert "resumed after step 7\n" in resumed.stderr
+    assert (resumed.returncode, f"resumed after step {step}\n" in resumed.stderr) == (0, True)
     assert_equal(run, alone)

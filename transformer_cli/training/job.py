@@ -86,15 +86,14 @@ class Job:
         if state.step == 0 or not (state.step % settings.valid_steps == 0 or ended) or str(state.step) in state.scores:
             return False
         found, score = None, b""
-        with suppress(Stopped), stop.let_through():
-            if self.group.is_main:
+        if self.group.is_main:
+            with suppress(Stopped), stop.let_through():
                 found = self.validator.validate(self.translator)
-            score = self.group.from_main(
-                lambda: b"" if found is None else repr(found.by(settings.best_metric)).encode()
-            )
-        # The request reaches some processes earlier than others, and all must go on or none.
-        (ready,) = self.group.sum([float(score != b"")])
-        if ready < self.group.count:
+                score = repr(found.by(settings.best_metric)).encode()
+        # The main process decides for all: a request to another waits, and is heard at the next step.
+        score = self.group.from_main(lambda: score)
+        if not score:
+            self.group.least(0)  # all have heard of it before the main process may end, and its store with it
             raise Stopped(stop.signal or signal.SIGTERM)
         is_best = state.record_validation(float(score))
         if found is None:
