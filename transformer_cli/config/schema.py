@@ -173,11 +173,10 @@ class TrainingConfig(Section):
     gradient_accumulation_steps: Positive = 1
     """Batches of `batch_size` whose gradients make one step."""
     activation_checkpointing: bool = False
-    """Compute the inside of each layer again in the backward pass instead of keeping it: less memory, a third more
-    time."""
+    """Compute the inside of each layer again in the backward pass instead of keeping it: less memory, more time."""
     compile: bool = False
-    """Let torch.compile translate the model for the device: minutes at the start, faster steps on a GPU. On CPU it does
-    not pay."""
+    """Let torch.compile translate the model for the device: a slow start, meant for long runs on a GPU. Needs a C++
+    compiler."""
     init_from: FilePath | None = None
     """Run, model file or checkpoint whose weights and tokenizer to start from (fine-tuning). The `tokenizer` and
     `model` sections may be left out; what they say must fit."""

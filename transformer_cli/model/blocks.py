@@ -44,7 +44,7 @@ class LayerNorm(nn.LayerNorm):
 def dropout(x: Tensor, p: float) -> Tensor:
     """Zeros with probability p (on CPU rounded to 1/65,536), the rest scaled by 1 / (1 - p).
 
-    PyTorch draws a random float for each number, which on CPU takes a seventh of an update; here four numbers share one
+    PyTorch draws a random float for each number, which on CPU is slow; here four numbers share one
     random 64-bit integer.
     """
     if p == 0.0:
