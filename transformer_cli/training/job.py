@@ -112,8 +112,14 @@ class Job:
         state, settings = self.state, self.config.training
         ended = state.stop_reason(settings) is not None
         scheduled = state.step % (settings.save_steps or settings.valid_steps) == 0 or ended
-        if not (self.group.is_main and (scheduled or stopping)):
-            return
+        if scheduled or stopping:
+            if self.group.is_main:
+                self._save(scheduled)
+            self.group.from_main(bytes)  # writing may take longer than an exchange waits
+            self.group.least(0)  # and all have heard of it before the main process may end
+
+    def _save(self, scheduled: bool) -> None:
+        state, settings = self.state, self.config.training
         state.metrics_lines = self.metrics.lines
         state.loss_scale = self.updater.scaler.state_dict()
         state.batch_size = self.updater.batch_size if self.updater.batch_size != settings.batch_size else None
