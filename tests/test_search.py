@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from transformer_cli.decoding.search import Hypothesis, SearchOptions, SpecialIds, beam_search, length_penalty
+from transformer_cli.decoding.hypotheses import Hypothesis, SpecialIds, length_penalty
+from transformer_cli.decoding.search import SearchOptions, beam_search
 
 PAD, UNK, BOS, EOS, A, B, C, D = range(8)
 SPECIAL = SpecialIds(pad=PAD, bos=BOS, eos=EOS)
@@ -115,15 +116,20 @@ def penalty(n: int, alpha: float, kind: Kind) -> float:
     return float({"wu": ((5 + n) / 6) ** alpha, "avg": n**alpha, "none": 1.0}[kind])
 
 
-def as_hypothesis(tokens: Prefix, log_prob: float, alpha: float, kind: Kind) -> Hypothesis:
+def as_hypothesis(tokens: Prefix, log_probs: Sequence[float], alpha: float, kind: Kind) -> Hypothesis:
     ended = tokens[-1] == EOS
     n = len(tokens)
-    return Hypothesis(tokens[:-1] if ended else tokens, log_prob, log_prob / penalty(n, alpha, kind), n, not ended)
+    log_prob = sum(log_probs)
+    score = log_prob / penalty(n, alpha, kind)
+    return Hypothesis(tokens[:-1] if ended else tokens, tuple(log_probs), log_prob, score, n, not ended)
 
 
-def continuations(table: Table, sentence: int, live: Sequence[tuple[Prefix, float]]) -> list[tuple[Prefix, float]]:
+Path = tuple[Prefix, tuple[float, ...]]  # pieces and the log-probability of each
+
+
+def continuations(table: Table, sentence: int, live: Sequence[Path]) -> list[Path]:
     return [
-        ((*prefix, token), so_far + log_prob)
+        ((*prefix, token), (*so_far, log_prob))
         for prefix, so_far in live
         for token, log_prob in enumerate(log_softmax(table(sentence, prefix)))
         if token not in (PAD, BOS) and log_prob > -math.inf
@@ -132,13 +138,13 @@ def continuations(table: Table, sentence: int, live: Sequence[tuple[Prefix, floa
 
 def brute_force(table: Table, sentence: int, limit: int, n_best: int, alpha: float, kind: Kind) -> list[Hypothesis]:
     """Every sequence that ends within the limit, and every one cut by it, best first."""
-    live: list[tuple[Prefix, float]] = [((), 0.0)]
-    pool = []
+    live: list[Path] = [((), ())]
+    pool: list[Path] = []
     for _ in range(limit):
         found = continuations(table, sentence, live)
         pool += [one for one in found if one[0][-1] == EOS]
         live = [one for one in found if one[0][-1] != EOS]
-    hypotheses = [as_hypothesis(tokens, log_prob, alpha, kind) for tokens, log_prob in pool + live]
+    hypotheses = [as_hypothesis(tokens, log_probs, alpha, kind) for tokens, log_probs in pool + live]
     return sorted(hypotheses, key=lambda one: -one.score)[:n_best]
 
 
@@ -146,17 +152,17 @@ def slow_search(
     table: Table, sentence: int, limit: int, beam: int, n_best: int, alpha: float, kind: Kind
 ) -> list[Hypothesis]:
     """The beam rule, sentence by sentence, in lists."""
-    live: list[tuple[Prefix, float]] = [((), 0.0)]
-    finished: list[tuple[Prefix, float]] = []
+    live: list[Path] = [((), ())]
+    finished: list[Path] = []
     for _ in range(limit):
-        ranked = sorted(continuations(table, sentence, live), key=lambda one: -one[1])[: 2 * beam]
+        ranked = sorted(continuations(table, sentence, live), key=lambda one: -sum(one[1]))[: 2 * beam]
         finished += [one for one in ranked[:beam] if one[0][-1] == EOS]
         live = [one for one in ranked if one[0][-1] != EOS][:beam]
         if len(finished) >= beam:
             break
     else:
         finished += live
-    hypotheses = [as_hypothesis(tokens, log_prob, alpha, kind) for tokens, log_prob in finished]
+    hypotheses = [as_hypothesis(tokens, log_probs, alpha, kind) for tokens, log_probs in finished]
     return sorted(hypotheses, key=lambda one: -one.score)[:n_best]
 
 
@@ -164,6 +170,8 @@ def assert_same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> 
     assert [(h.ids, h.n, h.truncated) for h in found] == [(h.ids, h.n, h.truncated) for h in expected]
     assert [h.log_prob for h in found] == pytest.approx([h.log_prob for h in expected], abs=1e-4)
     assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=1e-4)
+    for one, other in zip(found, expected, strict=True):
+        assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-4)
 
 
 def p(hypothesis: Hypothesis) -> float:
@@ -212,13 +220,13 @@ def test_a_beam_of_one_is_greedy() -> None:
     table = random_table(seed=3, vocab=12)
     for sentence, [found] in enumerate(search(table, [8] * 20, beam=1)):
         prefix: Prefix = ()
-        log_prob = 0.0
+        gained: list[float] = []
         while len(prefix) < 8 and prefix[-1:] != (EOS,):
             log_probs = log_softmax(table(sentence, prefix))
             best = max((t for t in range(12) if t not in (PAD, BOS)), key=lambda t: log_probs[t])
-            log_prob += log_probs[best]
+            gained.append(log_probs[best])
             prefix += (best,)
-        assert_same([found], [as_hypothesis(prefix, log_prob, 0.0, "none")])
+        assert_same([found], [as_hypothesis(prefix, gained, 0.0, "none")])
 
 
 # ---------------------------------------------------------------------------------------------- the rule by hand

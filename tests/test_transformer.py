@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 import transformer_cli.model
 from transformer_cli.config.schema import ModelConfig
-from transformer_cli.decoding.search import SearchOptions, SpecialIds, beam_search
+from transformer_cli.decoding.hypotheses import SpecialIds
+from transformer_cli.decoding.search import SearchOptions, beam_search
 from transformer_cli.model.attention import AttentionForm, MultiHeadAttention, attention_weights
 from transformer_cli.model.blocks import LayerNorm, Linear
+from transformer_cli.model.cache import DecoderState
 from transformer_cli.model.masks import padding_mask, target_mask
 from transformer_cli.model.transformer import (
-    DecoderState,
     FeedForward,
     SinusoidalPositions,
     Transformer,
@@ -782,10 +783,10 @@ def test_all_beams_of_a_sentence_share_one_memory() -> None:
     state = model.start(src, padding_mask(src, PAD))
     memories = [(layer.memory_keys, layer.memory_values) for layer in state.layers]
     for rows in ([[0, 0, 0, 0], [1, 1, 1, 1]], [[3, 2, 1, 0], [4, 4, 5, 6]]):
-        _, state = model.step(torch.full((2, len(state.layers[0].self_keys) // 2), BOS), state)
+        _, state = model.step(torch.full(state.visible.shape[:2], BOS), state)
         state = model.reorder(state, torch.tensor(rows))
     for layer, (keys, values) in zip(state.layers, memories, strict=True):
-        assert layer.self_keys.shape == layer.self_values.shape == (2 * 4, 4, 2, 4)  # (N, H, T, K)
+        assert layer.self_keys.shape == layer.self_values.shape == (2, 4, 32, 4)  # (B, H, places, K)
         assert keys.shape == values.shape == (2, 4, 5, 4)  # (B, H, S, K)
         assert layer.memory_keys is keys
         assert layer.memory_values is values
@@ -804,8 +805,8 @@ class NeverEnds(Transformer):
 def test_two_hundred_steps_run_two_hundred_positions_and_one_encoder_pass(beam: int) -> None:
     torch.manual_seed(1)
     model = NeverEnds(SMALL, V, V, PAD).eval()
-    positions, encoded = [], []
-    model.decoder.layers[0].feed_forward.register_forward_hook(lambda _, x, y: positions.append(y.shape[1]))
+    rows, encoded = [], []
+    model.decoder.layers[0].feed_forward.register_forward_hook(lambda _, x, y: rows.append(tuple(y.shape[:2])))
     model.encoder.register_forward_hook(lambda _, x, y: encoded.append(len(y)))
     src = words(5, 3)
     translations = beam_search(
@@ -817,7 +818,7 @@ def test_two_hundred_steps_run_two_hundred_positions_and_one_encoder_pass(beam: 
         SearchOptions(beam_size=beam, length_penalty=0.0, length_penalty_type="none", n_best=1),
     )
     assert [len(hypotheses[0].ids) for hypotheses in translations] == [200, 200]
-    assert sum(positions) <= 205
+    assert rows == [(2, 1)] + [(2, beam)] * 199  # one word of each row a step
     assert encoded == [2]
 
 

@@ -47,9 +47,11 @@ def _fastest_on_gpu(device: torch.device) -> Precision:
     return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
 
 
-def attention_form(device: torch.device, precision: Precision) -> Literal["written_out", "fused"]:
-    """The faster of the two equal forms of attention."""
-    return "written_out" if device.type == "cpu" and precision == "bf16" else "fused"
+def attention_form(
+    device: torch.device, precision: Precision, *, training: bool = True
+) -> Literal["written_out", "fused"]:
+    """The faster of the two equal forms of attention: on CPU the fused one is slow backward in bf16."""
+    return "written_out" if training and device.type == "cpu" and precision == "bf16" else "fused"
 
 
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:

@@ -23,6 +23,15 @@ class DataError(UserError):
     """A text file cannot be used as it is."""
 
 
+class LineError(DataError):
+    """A line of the input, by its number from 1, cannot be used as it is; `problem` goes on after "line N"."""
+
+    def __init__(self, number: int, problem: str) -> None:
+        super().__init__(f"line {number} {problem}")
+        self.number = number
+        self.problem = problem
+
+
 class CheckpointError(UserError):
     """A model file or checkpoint is missing, damaged, foreign or too new."""
 

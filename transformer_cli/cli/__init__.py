@@ -12,7 +12,9 @@ from typer.core import TyperCommand
 from transformer_cli import __version__
 from transformer_cli.cli.evaluate import evaluate
 from transformer_cli.cli.exits import as_command
+from transformer_cli.cli.export import export
 from transformer_cli.cli.init import init
+from transformer_cli.cli.score import score
 from transformer_cli.cli.train import train
 from transformer_cli.cli.translate import translate
 
@@ -62,7 +64,7 @@ class _Command(TyperCommand):
             raise
 
 
-for command in (init, train, translate, evaluate):
+for command in (init, train, translate, evaluate, score, export):
     app.command(cls=_Command)(as_command(command))
 
 

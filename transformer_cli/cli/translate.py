@@ -1,14 +1,18 @@
 """`transformer-cli translate`."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
+from itertools import repeat
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from transformer_cli.cli import options
 from transformer_cli.cli.early import check_run
+
+if TYPE_CHECKING:
+    from transformer_cli.decoding.translator import Translator
 
 
 def translate(
@@ -26,6 +30,10 @@ def translate(
     output_format: Annotated[
         Literal["text", "jsonl"], typer.Option("--format", help="Plain lines, or one JSON object a translation.")
     ] = "text",
+    alignments: Annotated[
+        bool,
+        typer.Option("--alignments", help="With --format jsonl: which source piece each piece comes from (i-j)."),
+    ] = False,
     scores: Annotated[
         bool, typer.Option("--scores", help="Lines of text ||| score ||| log-probability ||| n.")
     ] = False,
@@ -35,9 +43,63 @@ def translate(
     length_penalty_type: options.LengthPenaltyType = None,
     max_length_a: options.MaxLengthA = None,
     max_length_b: options.MaxLengthB = None,
+    min_length: Annotated[
+        int | None, typer.Option(help="Pieces before which a translation does not end.", show_default=False)
+    ] = None,
+    no_repeat_ngram_size: Annotated[
+        int | None, typer.Option(help="No sequence of so many pieces comes twice.", show_default=False)
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option(help="Above 1, pieces that are there already become less likely.", show_default=False),
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option(help="Text that each translation begins with.", show_default=False)
+    ] = None,
+    prefix_file: Annotated[
+        Path | None, typer.Option(help="The same, a line for each line of input.", show_default=False)
+    ] = None,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Draw translations at random (--n-best of them) instead of searching.")
+    ] = False,
+    temperature: Annotated[
+        float | None,
+        typer.Option(min=0.01, help="With --sample: above 1 more surprising, below 1 less.", show_default="1"),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --sample: draw from the k likeliest pieces.", show_default="all"),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=1.0,
+            help="With --sample: draw from the fewest pieces that are together so probable.",
+            show_default="1",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="With --sample: another number draws others.", show_default="1")
+    ] = None,
+    ensemble: Annotated[
+        list[Path] | None,
+        typer.Option(help="Another run to translate with together; may be repeated.", show_default=False),
+    ] = None,
+    split_sentences: Annotated[
+        bool,
+        typer.Option("--split-sentences", help="Translate a line of several sentences one by one, and join them."),
+    ] = False,
+    engine: Annotated[
+        Literal["torch", "ctranslate2"],
+        typer.Option(help="What computes; ctranslate2 is exported to the run's folder the first time."),
+    ] = "torch",
     batch_size: options.BatchSize = 64,
     device: options.Device = "auto",
-    precision: options.Precision = "auto",
+    precision: Annotated[
+        Literal["auto", "fp32", "bf16", "fp16", "int8"],
+        typer.Option(help="Number format; auto is fp32 on CPU and bf16 on a GPU that has it; int8 is ctranslate2's."),
+    ] = "auto",
     threads: options.Threads = None,
     errors: options.TextErrors = "strict",
 ) -> None:
@@ -49,17 +111,38 @@ def translate(
     Example: transformer-cli translate runs/demo "The small dog sleeps."
     """
     from transformer_cli.decoding import lines
-    from transformer_cli.errors import ConfigError
 
     source = None if input_ == Path("-") else input_
     target = None if output == Path("-") else output
-    if text and input_ is not None:
-        raise ConfigError("give sentences as arguments or a file with --input, not both")
-    check_run(run)
-    if source is not None:
-        lines.check_input(source)
+    read = [path for path in (source, prefix_file) if path is not None]
+    given = {
+        "text": text,
+        "--input": input_,
+        "--format": output_format,
+        "--alignments": alignments,
+        "--n-best": n_best,
+        "--prefix": prefix,
+        "--prefix-file": prefix_file,
+        "--sample": sample,
+        "--temperature": temperature,
+        "--top-k": top_k,
+        "--top-p": top_p,
+        "--seed": seed,
+        "--ensemble": ensemble,
+        "--precision": precision,
+    }
+    _check_combination(
+        {name: value for name, value in given.items() if value is not None and value is not False and value != []},
+        sample=sample,
+        split=split_sentences,
+        engine=engine,
+    )
+    for one in (run, *(ensemble or [])):
+        check_run(one)
+    for path in read:
+        lines.check_input(path)
     if target is not None:
-        lines.check_output(target, [] if source is None else [source])
+        lines.check_output(target, read)
     at_terminal = not text and source is None and lines.standard_input().isatty()
     flags = {
         "beam_size": beam_size,
@@ -68,31 +151,92 @@ def translate(
         "length_penalty_type": length_penalty_type,
         "max_length_a": max_length_a,
         "max_length_b": max_length_b,
+        "min_length": min_length,
+        "no_repeat_ngram_size": no_repeat_ngram_size,
+        "repetition_penalty": repetition_penalty,
     }
+    if sample and n_best is not None:
+        flags["beam_size"] = n_best  # as many are alive as are drawn
     options.check_decoding(flags)
 
+    from transformer_cli.decoding.align import align
+    from transformer_cli.decoding.paragraphs import translate_paragraphs
+    from transformer_cli.decoding.sampling import Sampling
     from transformer_cli.decoding.translator import Translator
     from transformer_cli.device import set_threads
     from transformer_cli.log import LOGGER, Progress
 
     set_threads(threads)
-    translator = Translator.load(run, device, precision)
+    translator = Translator.load(run, device, "fp32" if precision == "int8" else precision, ensemble or [])
     decoding = options.decoding_from(translator.config.decoding, flags)
+    if engine == "ctranslate2":
+        translator = _with_ctranslate2(translator, run, precision)
     if at_terminal:
         print("Type a sentence and press Enter; end with Ctrl-D. (--help shows other ways.)", file=sys.stderr)
     sentences = lines.argument_lines(text, errors) if text else lines.input_lines(source, errors)
-    shown = not text and not at_terminal
+    prefixes = lines.input_lines(prefix_file, errors) if prefix_file else repeat(prefix) if prefix else None
+    drawn = Sampling(temperature or 1.0, top_k or 0, top_p or 1.0, 1 if seed is None else seed) if sample else None
+    together = 1 if at_terminal else batch_size  # one line at a time where somebody waits for each
+    if split_sentences:
+        translations = translate_paragraphs(translator, sentences, decoding, together, drawn)
+    else:
+        translations = translator.translate(sentences, decoding, together, drawn, prefixes)
     cut = 0
-    with lines.output_stream(target) as stream, Progress(None, unit="line", shown=shown) as progress:
-        # One line at a time where somebody waits for each.
-        for index, found in enumerate(translator.translate(sentences, decoding, 1 if at_terminal else batch_size)):
+    long = lines.LongLines(translator.config.data.max_length)
+    with (
+        lines.output_stream(target) as stream,
+        Progress(None, unit="line", shown=not text and not at_terminal) as progress,
+    ):
+        for index, found in enumerate(translations):
             if output_format == "jsonl":
-                written: Iterator[str] = lines.json_lines(index, found)
+                aligned = align(translator, found) if alignments else None
+                written = lines.json_lines(index, found, translator.tokenizers, aligned)
             else:
                 written = lines.text_lines(index, found, numbered=decoding.n_best > 1, scores=scores)
             stream.writelines(line + "\n" for line in written)
             stream.flush()
             progress.advance()
             cut += found[0].truncated
+            if not split_sentences:
+                long.note(index + 1, len(found[0].source_ids))
+    long.tell()
     if cut:
         LOGGER.warning("%d translations were cut at their length limit (--max-length-a, --max-length-b)", cut)
+
+
+def _check_combination(given: Mapping[str, object], *, sample: bool, split: bool, engine: str) -> None:
+    """ConfigError for flags that do not go together; `given` has those that were given, by their names."""
+    from transformer_cli.errors import ConfigError
+
+    def refuse(names: Iterable[str], why: str) -> None:
+        for name in names:
+            if name in given:
+                raise ConfigError(f"{name} {why}")
+
+    if "text" in given and "--input" in given:
+        raise ConfigError("give sentences as arguments or a file with --input, not both")
+    if "--prefix" in given:
+        refuse(["--prefix-file"], "and --prefix both say how translations begin: give one of them")
+    if not sample:
+        refuse(["--temperature", "--top-k", "--top-p", "--seed"], "says how to draw: it needs --sample")
+    if split:
+        refuse(
+            ["--prefix", "--prefix-file", "--alignments", "--n-best"],
+            "is for whole lines, and --split-sentences takes them apart: leave one of them out",
+        )
+    if engine == "ctranslate2":
+        refuse(
+            ["--sample", "--prefix", "--prefix-file", "--ensemble", "--alignments"],
+            "is not there with --engine ctranslate2: leave one of them out",
+        )
+    if given.get("--precision") == "int8" and engine != "ctranslate2":
+        raise ConfigError("--precision int8 needs --engine ctranslate2")
+    if "--alignments" in given and given.get("--format") != "jsonl":
+        raise ConfigError("--alignments needs --format jsonl, which has room for them")
+
+
+def _with_ctranslate2(translator: "Translator", run: Path, precision: str) -> "Translator":
+    from transformer_cli.export.ctranslate2 import CTranslate2Translator, beside
+
+    names = {"auto": "float32", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
+    return CTranslate2Translator(translator, beside(translator, run), names[precision])

@@ -273,6 +273,13 @@ class DecodingConfig(Section):
     """See `max_length_a`."""
     n_best: Positive = 1
     """Translations given for each line."""
+    min_length: Annotated[int, Field(ge=0)] = 0
+    """Pieces before which a translation does not end."""
+    no_repeat_ngram_size: Annotated[int, Field(ge=0)] = 0
+    """No sequence of so many pieces comes twice in a translation; 0: any may."""
+    repetition_penalty: Annotated[float, Field(ge=1.0)] = 1.0
+    """Above 1, pieces that a translation already has become less likely: a logit is divided by this number if it is
+    positive and multiplied if not. Scores then contain the penalty."""
 
     @model_validator(mode="after")
     def _enough_hypotheses(self) -> Self:

@@ -2,20 +2,26 @@
 
 import io
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, Literal
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 from transformer_cli.data.corpus import Errors, lines_of, read_lines
 from transformer_cli.errors import ConfigError, DataError
 
 if TYPE_CHECKING:  # what is wrong with a stream can be told before PyTorch is loaded
+    from transformer_cli.data.tokenizer import Tokenizers
+    from transformer_cli.decoding.align import Alignment
     from transformer_cli.decoding.translator import Translation
 
-OutputFormat = Literal["text", "jsonl"]
+logger = logging.getLogger(__name__)
+
+_LONG_LINES_NAMED = 10
 
 
 def argument_lines(arguments: Iterable[str], errors: Errors) -> Iterator[str]:
@@ -95,20 +101,59 @@ def text_lines(index: int, translations: "Iterable[Translation]", numbered: bool
         yield " ||| ".join(fields)
 
 
-def json_lines(index: int, translations: "Iterable[Translation]") -> Iterator[str]:
-    """One JSON object a translation, with the keys index, text, score, log_prob, n and truncated."""
-    for t in translations:
-        yield json.dumps(
-            {
-                "index": index,
-                "text": t.text,
-                "score": t.score,
-                "log_prob": t.log_prob,
-                "n": t.n,
-                "truncated": t.truncated,
-            },
-            ensure_ascii=False,
-        )
+def json_lines(
+    index: int,
+    translations: "Iterable[Translation]",
+    tokenizers: "Tokenizers",
+    alignments: "Iterable[Alignment] | None" = None,
+) -> Iterator[str]:
+    """One JSON object a translation: index, text, score, log_prob, n, truncated, pieces and token_log_probs.
+
+    With alignments also source_pieces and alignment, in Pharaoh's form: `i-j` for source piece i and piece j, from 0.
+    """
+    aligned = repeat(None) if alignments is None else alignments
+    for t, alignment in zip(translations, aligned, strict=False):
+        values = {
+            "index": index,
+            "text": t.text,
+            "score": t.score,
+            "log_prob": t.log_prob,
+            "n": t.n,
+            "truncated": t.truncated,
+            "pieces": tokenizers.target.pieces(t.ids),
+            "token_log_probs": t.token_log_probs,
+        }
+        if alignment is not None:
+            values["source_pieces"] = tokenizers.source.pieces(t.source_ids)
+            values["alignment"] = " ".join(f"{i}-{j}" for i, j in alignment)
+        yield json.dumps(values, ensure_ascii=False)
+
+
+class LongLines:
+    """Lines longer than any that a model was trained on, which it may translate badly: each is named, up to ten."""
+
+    def __init__(self, max_length: int) -> None:
+        self._max_length = max_length
+        self._count = 0
+
+    def note(self, number: int, pieces: int) -> None:
+        """A line by its number from 1, and how many pieces it has."""
+        if pieces <= self._max_length:
+            return
+        self._count += 1
+        if self._count <= _LONG_LINES_NAMED:
+            logger.warning(
+                "line %d has %d pieces, more than any line in training (data.max_length %d): its translation may be "
+                "poor. --split-sentences translates sentence by sentence",
+                number,
+                pieces,
+                self._max_length,
+            )
+
+    def tell(self) -> None:
+        """How many there were, if not all were named."""
+        if self._count > _LONG_LINES_NAMED:
+            logger.warning("%d lines were longer than any in training", self._count)
 
 
 def write_lines(target: Path, lines: Iterable[str]) -> None:

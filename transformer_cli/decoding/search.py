@@ -5,26 +5,28 @@
 The rule. Each step ranks the 2W best continuations of a sentence. An end symbol among the first W of them finishes its
 hypothesis; the best W that are not end symbols stay alive. A sentence is done when W hypotheses are finished, or at its
 own length limit, where the live ones are taken as they are and marked truncated. Greedy search is W = 1.
-
-    score = log-probability / lp(n)      wu: ((5 + n) / 6)^alpha (Wu et al. 2016)      avg: n^alpha      none: 1
-
-n counts the steps taken: the pieces and the end symbol where one was emitted, never the start symbol or padding. A
-larger alpha favours longer translations.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from transformer_cli.errors import UserError
+from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints
+from transformer_cli.decoding.hypotheses import Finished, Hypothesis, LengthPenalty, SpecialIds
 
 State = TypeVar("State")
 
+_BLOCK = 64  # pieces of a vocabulary among which the largest is looked for before any ranking
+_LEAVE = 8  # done sentences leave the batch when they are this part of it: copying the others has a price, too
+
 
 class StepModel(Protocol[State]):
-    """What a search needs of a model. Rows are numbered sentence by sentence, W to each."""
+    """What a search needs of a model. Rows are numbered sentence by sentence, W to each.
+
+    A state is used up by `step` and by `reorder`: only what they return goes on.
+    """
 
     def start(self, src: Tensor, src_mask: Tensor) -> State:
         """Encode once: src (B, S) ids, src_mask (B, 1, S) -> a state of one row a sentence."""
@@ -37,84 +39,13 @@ class StepModel(Protocol[State]):
 
 
 @dataclass(frozen=True)
-class SpecialIds:
-    """The ids that mean something to a search; `pad` and `bos` are never emitted."""
-
-    pad: int
-    bos: int
-    eos: int
-
-
-@dataclass(frozen=True)
 class SearchOptions:
     """How to search; what each means stands at the keys of the same names in the configuration."""
 
     beam_size: int
     length_penalty: float
-    length_penalty_type: Literal["wu", "avg", "none"]
+    length_penalty_type: LengthPenalty
     n_best: int
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One translation: its pieces without the end symbol, and what the search thought of it."""
-
-    ids: tuple[int, ...]
-    log_prob: float
-    score: float
-    n: int
-    truncated: bool
-
-
-def length_penalty(n: Tensor, alpha: float, kind: Literal["wu", "avg", "none"]) -> Tensor:
-    """lp(n) of the formulas above; n (…) counts steps."""
-    if kind == "wu":
-        return ((5.0 + n) / 6.0) ** alpha
-    if kind == "avg":
-        return n.to(torch.get_default_dtype()) ** alpha
-    return torch.ones_like(n, dtype=torch.get_default_dtype())
-
-
-@dataclass
-class _Finished:
-    """Room for all that a sentence can end with: fewer than W hypotheses, and then at most W in one step."""
-
-    tokens: Tensor  # (B, 2W, longest limit)
-    log_probs: Tensor  # (B, 2W)
-    lengths: Tensor  # (B, 2W)
-    truncated: Tensor  # (B, 2W) bool
-    count: Tensor  # (B)
-
-    @classmethod
-    def empty(cls, sentences: int, beam: int, longest: int, device: torch.device) -> "_Finished":
-        shape = (sentences, 2 * beam)
-        return cls(
-            tokens=torch.zeros(*shape, longest, dtype=torch.long, device=device),
-            log_probs=torch.full(shape, -torch.inf, device=device),
-            lengths=torch.ones(shape, dtype=torch.long, device=device),
-            truncated=torch.zeros(shape, dtype=torch.bool, device=device),
-            count=torch.zeros(sentences, dtype=torch.long, device=device),
-        )
-
-    def add(self, which: Tensor, tokens: Tensor, log_probs: Tensor, truncated: bool) -> None:
-        """Put away the hypotheses at `which` (B, W) bool of tokens (B, W, t) and log_probs (B, W)."""
-        sentence, column = which.nonzero(as_tuple=True)
-        slot = (self.count.unsqueeze(1) + which.cumsum(1) - 1)[sentence, column]
-        length = tokens.shape[2]
-        self.tokens[sentence, slot, :length] = tokens[sentence, column]
-        self.log_probs[sentence, slot] = log_probs[sentence, column]
-        self.lengths[sentence, slot] = length
-        self.truncated[sentence, slot] = truncated
-        self.count += which.sum(1)
-
-    def select(self, sentences: Tensor) -> "_Finished":
-        return _Finished(
-            self.tokens[sentences],
-            self.log_probs[sentences],
-            self.lengths[sentences],
-            self.truncated[sentences],
-            self.count[sentences],
-        )
 
 
 @torch.inference_mode()
@@ -125,6 +56,7 @@ def beam_search(
     limits: Tensor,
     special: SpecialIds,
     options: SearchOptions,
+    constraints: Constraints = NO_CONSTRAINTS,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each sentence, best first: `options.n_best` of them, or as many as there are.
 
@@ -136,90 +68,82 @@ def beam_search(
     results: list[list[Hypothesis]] = [[] for _ in range(len(src))]
     remaining = torch.arange(len(src), device=device)  # (B) which sentence each line of the tensors below is
     state = model.start(src, src_mask)
-    finished = _Finished.empty(len(src), beam, int(limits.max()), device)
+    finished = Finished.empty(len(src), beam, int(limits.max()), device)
     prefixes = torch.empty(len(src), 1, 0, dtype=torch.long, device=device)  # (B, W, t); one row until it can split
+    history = torch.empty(len(src), 1, 0, device=device)  # (B, W, t) log-probability of each of these tokens
     live = torch.zeros(len(src), 1, device=device)  # (B, W) log-probability of each live prefix; -inf: dead
     newest = torch.full((len(src), 1), special.bos, device=device)  # (B, W)
-    steps = 0
 
     while len(remaining):
         logits, state = model.step(newest, state)  # (B, W, V)
-        steps += 1
-        logits = logits.float()
-        log_probs = logits - logits.logsumexp(-1, keepdim=True)
-        log_probs[..., [special.pad, special.bos]] = -torch.inf
+        log_probs = constraints.log_probs(logits, prefixes, special)
         width, vocab = log_probs.shape[1:]
-        totals = (live.unsqueeze(-1) + log_probs).flatten(1)  # (B, W * V)
-        top, index = totals.topk(min(2 * beam, width * vocab), dim=1)  # (B, C), best first
+        top, index = best_continuations(live, log_probs, min(2 * beam, width * vocab))  # (B, C), best first
         parent = index.div(vocab, rounding_mode="floor")  # (B, C) in 0 … W - 1
-        token = index % vocab
-        candidates = torch.cat(
-            [prefixes.gather(1, parent.unsqueeze(-1).expand(-1, -1, steps - 1)), token.unsqueeze(-1)], dim=2
-        )  # (B, C, t)
+        token = index - parent * vocab
+        gained = log_probs.flatten(1).gather(1, index)
 
         ends = token == special.eos
         first = ends & (top > -torch.inf)
         first[:, beam:] = False
-        finished.add(first, candidates, top, truncated=False)
+        if first.any():
+            finished.add(first, *_grown(prefixes, history, parent, token, gained), top, truncated=False)
 
         # The best W that go on, in rank order: a stable sort puts the end symbols behind them.
-        order = ends.long().argsort(dim=1, stable=True)[:, :beam]  # (B, W)
-        live = top.masked_fill(ends, -torch.inf).gather(1, order)
-        newest = token.gather(1, order)
-        prefixes = candidates.gather(1, order.unsqueeze(-1).expand(-1, -1, steps))
-        parent = parent.gather(1, order)
+        order = ends.byte().argsort(dim=1, stable=True)[:, :beam]  # (B, W)
+        live = top.masked_fill_(ends, -torch.inf).gather(1, order)
+        newest, parent = token.gather(1, order), parent.gather(1, order)
+        prefixes, history = _grown(prefixes, history, parent, newest, gained.gather(1, order))
 
         enough = finished.count >= beam
-        at_limit = (limits <= steps) & ~enough
-        cut = at_limit.unsqueeze(1) & (live > -torch.inf)
-        if at_limit.any():
-            finished.add(cut, prefixes, live, truncated=True)
-        done = enough | at_limit | (live == -torch.inf).all(1)
-        if done.any():
-            for sentence, hypotheses in zip(
-                remaining[done].tolist(), _ranked(finished.select(done), special, options), strict=True
-            ):
+        at_limit = (limits <= prefixes.shape[2]) & ~enough
+        done = enough | at_limit | (live == -torch.inf).all(1)  # (B)
+        rows = parent + torch.arange(0, len(done) * width, width, device=device).unsqueeze(1)  # (B, W)
+        dones = int(done.sum())
+        if dones:
+            cut = at_limit.unsqueeze(1) & (live > -torch.inf)
+            finished.add(cut, prefixes, history, live, truncated=True)
+            live = live.masked_fill(done.unsqueeze(1), -torch.inf)
+        if dones * _LEAVE >= len(done):
+            found = finished.select(done).ranked(options.n_best, options.length_penalty, options.length_penalty_type)
+            for sentence, hypotheses in zip(remaining[done].tolist(), found, strict=True):
                 results[sentence] = hypotheses
             going = ~done
             remaining, limits, finished = remaining[going], limits[going], finished.select(going)
-            live, newest, prefixes = live[going], newest[going], prefixes[going]
-            rows = (parent + torch.arange(len(done), device=device).unsqueeze(1) * width)[going]
-        else:
-            rows = parent + torch.arange(len(done), device=device).unsqueeze(1) * width
+            live, newest, rows = live[going], newest[going], rows[going]
+            prefixes, history, constraints = prefixes[going], history[going], constraints.select(going)
         if len(rows):
             state = model.reorder(state, rows)
     return results
 
 
-def _ranked(finished: _Finished, special: SpecialIds, options: SearchOptions) -> list[list[Hypothesis]]:
-    """The n best hypotheses of each sentence, by score."""
-    scores = finished.log_probs / length_penalty(finished.lengths, options.length_penalty, options.length_penalty_type)
-    order = scores.argsort(dim=1, descending=True, stable=True)
-    rows = zip(
-        finished.tokens.tolist(),
-        finished.log_probs.tolist(),
-        scores.tolist(),
-        finished.lengths.tolist(),
-        finished.truncated.tolist(),
-        finished.count.tolist(),
-        order.tolist(),
-        strict=True,
+def best_continuations(live: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of live (B, W) + log_probs (B, W, V), best first: values and places in W * V, (B, count).
+
+    The largest lie in the blocks with the largest maxima, so only those blocks are ranked: looking for a maximum is
+    much cheaper than ranking.
+    """
+    sentences, width, vocab = log_probs.shape
+    blocks = vocab // _BLOCK
+    if width * blocks <= count:
+        return (live.unsqueeze(-1) + log_probs).flatten(1).topk(count, dim=1)
+    whole = log_probs[..., : blocks * _BLOCK].view(sentences, width, blocks, _BLOCK)
+    maxima = (live.unsqueeze(-1) + whole.amax(-1)).flatten(1)  # (B, W * blocks)
+    chosen = maxima.topk(count, dim=1, sorted=False).indices  # (B, count)
+    row = chosen.div(blocks, rounding_mode="floor")
+    place = (row * vocab + chosen % blocks * _BLOCK).unsqueeze(-1) + torch.arange(_BLOCK, device=live.device)
+    rest = torch.arange(blocks * _BLOCK, vocab, device=live.device)  # fewer than a block at the end of each row
+    rest = (torch.arange(width, device=live.device).unsqueeze(1) * vocab + rest).flatten().expand(sentences, -1)
+    place = torch.cat([place.flatten(1), rest], dim=1)  # (B, count * _BLOCK + W * rest)
+    totals = log_probs.flatten(1).gather(1, place) + live.gather(1, place.div(vocab, rounding_mode="floor"))
+    top, index = totals.topk(count, dim=1)
+    return top, place.gather(1, index)
+
+
+def _grown(prefixes: Tensor, history: Tensor, parent: Tensor, token: Tensor, gained: Tensor) -> tuple[Tensor, Tensor]:
+    """Prefixes (B, W, t) and their log-probabilities, one longer: parent, token, gained (B, C) -> (B, C, t + 1)."""
+    of_parent = parent.unsqueeze(-1).expand(-1, -1, prefixes.shape[2])
+    return (
+        torch.cat([prefixes.gather(1, of_parent), token.unsqueeze(-1)], dim=2),
+        torch.cat([history.gather(1, of_parent), gained.unsqueeze(-1)], dim=2),
     )
-    ranked = []
-    for tokens, log_probs, score, lengths, truncated, count, best in rows:
-        chosen = [i for i in best if i < count][: options.n_best]
-        if not chosen:
-            raise UserError("the model gives no probabilities (NaN): its training diverged; use an earlier checkpoint")
-        ranked.append(
-            [
-                Hypothesis(
-                    ids=tuple(tokens[i][: lengths[i] - (0 if truncated[i] else 1)]),
-                    log_prob=log_probs[i],
-                    score=score[i],
-                    n=lengths[i],
-                    truncated=truncated[i],
-                )
-                for i in chosen
-            ]
-        )
-    return ranked

@@ -6,19 +6,23 @@ lines -> windows of many batches -> ids -> batches of like length -> search -> t
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from transformer_cli import checkpoint
 from transformer_cli.config.schema import Config, DecodingConfig
 from transformer_cli.data.batching import pad_sequences
 from transformer_cli.data.tokenizer import BOS, EOS, PAD, Tokenizer, Tokenizers
-from transformer_cli.decoding.search import Hypothesis, SearchOptions, SpecialIds, beam_search
+from transformer_cli.decoding.constraints import Constraints
+from transformer_cli.decoding.ensemble import Ensemble
+from transformer_cli.decoding.hypotheses import Hypothesis, SpecialIds
+from transformer_cli.decoding.sampling import Sampling, sample
+from transformer_cli.decoding.search import SearchOptions, StepModel, beam_search
 from transformer_cli.device import (
+    DTYPES,
     Precision,
     PrecisionName,
     attention_form,
@@ -26,8 +30,10 @@ from transformer_cli.device import (
     choose_device,
     decoding_cells,
     decoding_precision,
+    is_out_of_memory,
 )
-from transformer_cli.errors import CheckpointError, DataError
+from transformer_cli.errors import CheckpointError, ConfigError, DataError, LineError
+from transformer_cli.log import LOGGER
 from transformer_cli.model.attention import AttentionForm
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Transformer
@@ -39,13 +45,28 @@ _BATCHES_IN_WINDOW = 16  # lines of this many batches are sorted by length toget
 
 @dataclass(frozen=True)
 class Translation:
-    """One translation of one line. An empty line has the empty translation, of log-probability 0 and no steps."""
+    """One translation of one line. An empty line has the empty translation, of log-probability 0 and no steps.
+
+    `ids`: its pieces without the end symbol; `token_log_probs`: one a step, so the end symbol's is the last unless the
+    translation was truncated; `source_ids`: the pieces of the line.
+    """
 
     text: str
     log_prob: float
     score: float
     n: int
     truncated: bool
+    ids: tuple[int, ...] = ()
+    token_log_probs: tuple[float, ...] = ()
+    source_ids: tuple[int, ...] = ()
+
+
+class Line(NamedTuple):
+    """A line to translate: its number in the input, from 1, its pieces, and those its translation begins with."""
+
+    number: int
+    source: list[int]
+    prefix: list[int]
 
 
 class Translator:
@@ -59,104 +80,176 @@ class Translator:
         self.config = config
         self.device = device
         self.precision = precision
+        self.searched: StepModel[Any] = model
+        self._cells = decoding_cells(device)
 
     @classmethod
-    def load(cls, run: str | Path, device: str = "auto", precision: PrecisionName = "auto") -> "Translator":
-        """The model of a run directory, a model file or a checkpoint. CheckpointError when there is none to use."""
+    def load(
+        cls,
+        run: str | Path,
+        device: str = "auto",
+        precision: PrecisionName = "auto",
+        ensemble: Sequence[str | Path] = (),
+    ) -> "Translator":
+        """The model of a run directory, a model file or a checkpoint, or the mean of it and those of `ensemble`.
+
+        CheckpointError when there is none to use, ConfigError for an ensemble of different vocabularies.
+        """
         file = checkpoint.read(checkpoint.locate(Path(run)))
         tokenizers = load_tokenizers(file.tokenizers)
         place = choose_device(device)
         chosen = decoding_precision(precision, place)
-        model = load_model(file, tokenizers, attention_form(place, chosen)).to(place)
-        return cls(model, tokenizers, file.config, place, chosen)
+        form = attention_form(place, chosen, training=False)
+
+        def prepared(model: Transformer) -> Transformer:
+            return model.to(place, DTYPES[chosen])
+
+        translator = cls(prepared(load_model(file, tokenizers, form)), tokenizers, file.config, place, chosen)
+        others = []
+        for member in ensemble:
+            other = checkpoint.read(checkpoint.locate(Path(member)))
+            if other.tokenizers != file.tokenizers:
+                raise ConfigError(
+                    f"{member} has other tokenizers than {run}: the models of an ensemble need one vocabulary, as runs "
+                    "have that differ only in their seed or go on from one another (training.init_from)"
+                )
+            others.append(prepared(load_model(other, tokenizers, form)))
+        if others:
+            translator.searched = Ensemble([translator.model, *others])
+        return translator
 
     def translate(
-        self, lines: Iterable[str], decoding: DecodingConfig | None = None, batch_size: int = DEFAULT_BATCH_SIZE
+        self,
+        lines: Iterable[str],
+        decoding: DecodingConfig | None = None,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        sampling: Sampling | None = None,
+        prefixes: Iterable[str] | None = None,
     ) -> Iterator[list[Translation]]:
         """For each line, in order, its `n_best` translations, best first; for an empty line one empty translation.
 
-        `decoding` replaces the run's own settings. A batch has at most `batch_size` sentences, and fewer when they are
-        long; with 1, each translation comes before the next line is read. DataError for a line that the model cannot
-        take, by number.
+        `decoding` replaces the run's own settings. With `sampling` they are drawn at random, with `prefixes` each
+        begins with the text that stands there for its line. A batch has at most `batch_size` sentences, and fewer when
+        they are long or memory runs out; with 1, each translation comes before the next line is read. DataError for a
+        line that the model cannot take, by number, and when there are fewer prefixes than lines.
         """
         decoding = self.config.decoding if decoding is None else decoding
         size = batch_size * _BATCHES_IN_WINDOW if batch_size > 1 else 1
         remaining = iter(lines)
+        beginnings = None if prefixes is None else iter(prefixes)
         first = 1
         while window := list(islice(remaining, size)):
-            yield from self._translate_window(window, first, decoding, batch_size)
+            sources = self.tokenizers.source.encode_batch(window)
+            begun = [""] * len(window) if beginnings is None else list(islice(beginnings, len(window)))
+            if len(begun) < len(window):
+                raise DataError(f"there are prefixes for {first + len(begun) - 1:,} lines, and there are more lines")
+            forced = self.tokenizers.target.encode_batch(begun)
+            texts = [Line(*line) for line in zip(count(first), sources, forced, strict=False)]
+            self._check_positions(texts)
+            yield from self._translate_window(texts, decoding, batch_size, sampling)
             first += len(window)
 
     def best_texts(self, lines: Sequence[str], decoding: DecodingConfig | None = None) -> list[str]:
         """The best translation of each line."""
         return [best[0].text for best in self.translate(lines, decoding)]
 
+    def autocast(self) -> torch.autocast:
+        """The context in which the model computes: one that was loaded in its precision needs no conversions."""
+        converted = self.model.output.weight.dtype != torch.float32
+        return autocast(self.device, "fp32" if converted else self.precision)
+
     def as_file(self, origin: Mapping[str, Any]) -> checkpoint.ModelFile:
         """What to write so that `load` finds this model again; `origin` tells where it comes from."""
         return checkpoint.ModelFile(self.config, self.tokenizers.protos(), dict(self.model.named_parameters()), origin)
 
     def _translate_window(
-        self, lines: list[str], first: int, decoding: DecodingConfig, batch_size: int
+        self, lines: list[Line], decoding: DecodingConfig, batch_size: int, sampling: Sampling | None
     ) -> Iterator[list[Translation]]:
-        sources = self.tokenizers.source.encode_batch(lines)
-        self._check_lengths(sources, first)
-        translations = [[Translation("", 0.0, 0.0, 0, False)] for _ in lines]
-        for batch in self._batches([len(ids) for ids in sources], decoding.beam_size, batch_size):
-            found = self._search([sources[i] for i in batch], decoding)
-            for i, hypotheses in zip(batch, found, strict=True):
-                translations[i] = [self._as_text(hypothesis) for hypothesis in hypotheses]
-        return iter(translations)
+        translations = {line.number: [Translation("", 0.0, 0.0, 0, False)] for line in lines}
+        # Longest first: with them memory runs out at once or not at all.
+        waiting = sorted((line for line in lines if line.source), key=lambda line: -len(line.source))
+        while waiting:
+            batch = self._next_batch(waiting, decoding, batch_size, sampling)
+            try:
+                found = self._search(batch, decoding, sampling)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._use_less(batch, error)
+                continue
+            del waiting[: len(batch)]
+            for line, hypotheses in zip(batch, found, strict=True):
+                translations[line.number] = [self._as_translation(line, hypothesis) for hypothesis in hypotheses]
+        return iter(translations.values())
 
-    def _check_lengths(self, sources: list[list[int]], first: int) -> None:
+    def _next_batch(
+        self, waiting: list[Line], decoding: DecodingConfig, batch_size: int, sampling: Sampling | None
+    ) -> list[Line]:
+        rows = decoding.beam_size if sampling is None else decoding.n_best
+        return waiting[: max(1, min(batch_size, self._cells // ((len(waiting[0].source) + 1) * rows)))]
+
+    def _use_less(self, batch: list[Line], error: Exception) -> None:
+        """Half as much at a time from now on; UserError when it was a single line."""
+        if len(batch) == 1:
+            raise LineError(
+                batch[0].number,
+                f"has {len(batch[0].source)} pieces, which do not fit into memory ({error}): use a smaller "
+                "--beam-size, or split the line (--split-sentences)",
+            ) from error
+        self._cells //= 2
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        LOGGER.warning("out of memory with %d lines at once: from here on about half as many", len(batch))
+
+    def _check_positions(self, lines: list[Line]) -> None:
         config = self.config.model
         if config.positions == "sinusoidal":
             return
-        for number, ids in enumerate(sources, start=first):
-            if len(ids) + 1 > config.max_positions:
-                raise DataError(
-                    f"line {number} has {len(ids)} pieces, and this model's learned positions (model.max_positions "
-                    f"{config.max_positions}) take at most {config.max_positions - 1}: split the line"
+        for line in lines:
+            if len(line.source) + 1 > config.max_positions:
+                raise LineError(
+                    line.number,
+                    f"has {len(line.source)} pieces, and this model's learned positions (model.max_positions "
+                    f"{config.max_positions}) take at most {config.max_positions - 1}: split the line",
                 )
 
-    def _batches(self, lengths: list[int], beam_size: int, batch_size: int) -> Iterator[list[int]]:
-        """Numbers of the lines that are not empty, longest first, in batches."""
-        order = [int(i) for i in np.argsort([-length for length in lengths], kind="stable") if lengths[i]]
-        while order:
-            rows = decoding_cells(self.device) // ((lengths[order[0]] + 1) * beam_size)
-            size = max(1, min(batch_size, rows))
-            yield order[:size]
-            order = order[size:]
-
-    def _search(self, sources: list[list[int]], decoding: DecodingConfig) -> list[list[Hypothesis]]:
-        src = pad_sequences(sources, suffix=EOS).to(self.device)
-        limits = [
-            math.floor(decoding.max_length_a * len(ids) + decoding.max_length_b) for ids in sources
-        ]  # a batch's neighbours have no say in it
-        if self.config.model.positions == "learned":
-            limits = [min(limit, self.config.model.max_positions) for limit in limits]
+    def _search(self, lines: list[Line], decoding: DecodingConfig, sampling: Sampling | None) -> list[list[Hypothesis]]:
+        src = pad_sequences([line.source for line in lines], suffix=EOS).to(self.device)
+        limits = torch.tensor([self._limit(line, decoding) for line in lines], device=self.device)
+        constraints = Constraints(
+            decoding.min_length,
+            decoding.no_repeat_ngram_size,
+            decoding.repetition_penalty,
+            pad_sequences([line.prefix for line in lines]).to(self.device)
+            if any(line.prefix for line in lines)
+            else None,
+        )
         self.model.eval()
-        with autocast(self.device, self.precision):
-            return beam_search(
-                self.model,
-                src,
-                padding_mask(src, PAD),
-                torch.tensor(limits, device=self.device),
-                SPECIAL,
-                SearchOptions(
-                    beam_size=decoding.beam_size,
-                    length_penalty=decoding.length_penalty,
-                    length_penalty_type=decoding.length_penalty_type,
-                    n_best=decoding.n_best,
-                ),
-            )
+        with self.autocast():
+            arguments = self.searched, src, padding_mask(src, PAD), limits, SPECIAL
+            penalty = decoding.length_penalty, decoding.length_penalty_type
+            if sampling is not None:
+                return sample(*arguments, sampling, decoding.n_best, *penalty, constraints)
+            return beam_search(*arguments, SearchOptions(decoding.beam_size, *penalty, decoding.n_best), constraints)
 
-    def _as_text(self, hypothesis: Hypothesis) -> Translation:
+    def _limit(self, line: Line, decoding: DecodingConfig) -> int:
+        """The most steps; a batch's neighbours have no say in it, and a prefix may take as many as it needs."""
+        limit = math.floor(decoding.max_length_a * len(line.source) + decoding.max_length_b)
+        limit = max(limit, len(line.prefix) + 1)
+        if self.config.model.positions == "learned":
+            limit = min(limit, self.config.model.max_positions)
+        return limit
+
+    def _as_translation(self, line: Line, hypothesis: Hypothesis) -> Translation:
         return Translation(
             text=self.tokenizers.target.decode(list(hypothesis.ids)),
             log_prob=hypothesis.log_prob,
             score=hypothesis.score,
             n=hypothesis.n,
             truncated=hypothesis.truncated,
+            ids=hypothesis.ids,
+            token_log_probs=hypothesis.token_log_probs,
+            source_ids=tuple(line.source),
         )
 
 

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from transformer_cli.config.load import load_config
+from transformer_cli.config.schema import Config
 from transformer_cli.data.corpus import Errors, read_lines
 from transformer_cli.data.split import Text
 from transformer_cli.errors import ConfigError, DataError
@@ -27,15 +28,21 @@ def sets_of_run(run: Path, limit: int | None, errors: Errors) -> list[Evaluation
 
     `run` is the run directory or a file in it.
     """
-    folders = [run] if run.is_dir() else run.absolute().parents[:2]
-    found = [folder / "config.yaml" for folder in folders if (folder / "config.yaml").is_file()]
-    if not found:
+    config = config_of_run(run)
+    if config is None:
         raise ConfigError(f"{run} is not in a run directory, which would name test sets: give --source and --reference")
-    text = Text(load_config(found[0]), errors)
+    text = Text(config, errors)
     return [
         EvaluationSet(name, [pair.source for pair in pairs[:limit]], [[pair.target for pair in pairs[:limit]]])
         for name, pairs in (text.tests() or {"valid": text.valid()}).items()
     ]
+
+
+def config_of_run(run: Path) -> Config | None:
+    """The configuration with its paths that stands in a run directory; `run` is it or a file in it. None elsewhere."""
+    folders = [run] if run.is_dir() else run.absolute().parents[:2]
+    found = [folder / "config.yaml" for folder in folders if (folder / "config.yaml").is_file()]
+    return load_config(found[0]) if found else None
 
 
 def set_from_files(lines: Path, references: Sequence[Path], limit: int | None, errors: Errors) -> EvaluationSet:

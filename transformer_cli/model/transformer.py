@@ -1,7 +1,7 @@
 """The Transformer ("Attention Is All You Need", Vaswani et al. 2017), in the order of the paper.
 
     B batch   S source length   T target length   D d_model   H heads   K = D // H   F ffn_dim   V vocabulary
-    W beam    N = B * W rows
+    W rows of a sentence (beam)
 
 `forward` gives hidden states, `project` their logits: the loss decides itself how many logits exist at a time. For
 translation, `start`, `step` and `reorder` keep the keys and values of the words so far. The module knows nothing of
@@ -10,7 +10,7 @@ training, devices or distribution.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 import torch
@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from transformer_cli.config.schema import ModelConfig
 from transformer_cli.model.attention import AttentionForm, MultiHeadAttention, attention_weights
 from transformer_cli.model.blocks import Dropout, Embedding, Identity, LayerNorm, Linear
+from transformer_cli.model.cache import DecoderState, LayerCache
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 
@@ -126,15 +127,6 @@ class Encoder(nn.Module):
         return self.norm(x)
 
 
-class LayerCache(NamedTuple):
-    """What one decoder layer keeps while it translates."""
-
-    self_keys: Tensor  # (N, H, T, K)
-    self_values: Tensor  # (N, H, T, K)
-    memory_keys: Tensor  # (B, H, S, K): once a sentence, however many beams ask
-    memory_values: Tensor  # (B, H, S, K)
-
-
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention over the memory, feed-forward (Figure 1, right)."""
 
@@ -162,31 +154,34 @@ class DecoderLayer(nn.Module):
 
     def start(self, memory: Tensor) -> LayerCache:
         """No word yet: memory (B, S, D) -> a cache of B rows."""
-        keys, values = self.cross_attention.keys(memory), self.cross_attention.values(memory)  # (B, H, S, K)
-        return LayerCache(keys[:, :, :0], values[:, :, :0], keys, values)
+        own, cross = self.self_attention, self.cross_attention
+        keys, values = cross.project(memory, cross.together(cross.key, cross.value))  # (B, H, S, K)
+        return LayerCache(own.together(own.query, own.key, own.value), keys[:, :, :0], values[:, :, :0], keys, values)
 
-    def step(self, x: Tensor, cache: LayerCache, src_mask: Tensor) -> tuple[Tensor, LayerCache]:
-        """`forward` for the one newest position of each row: x (N, 1, D), src_mask (B, 1, S) -> (N, 1, D)."""
+    def step(self, x: Tensor, cache: LayerCache, visible: Tensor | None, filled: int, src_mask: Tensor) -> Tensor:
+        """`forward` for the newest word of each row, which takes the places from `filled` on: x (B, W, D) -> (B, W, D).
+
+        visible (B, W, filled + W): which places each row sees; None for all.
+        """
         h = self.self_attention_norm(x) if self.pre_norm else x
-        attention = self.self_attention
-        keys = torch.cat([cache.self_keys, attention.keys(h)], dim=2)  # (N, H, T, K)
-        values = torch.cat([cache.self_values, attention.values(h)], dim=2)
-        attended = attention.attend(attention.queries(h), keys, values, None)  # (N, 1, D)
-        cache = cache._replace(self_keys=keys, self_values=values)
+        q, k, v = self.self_attention.project(h, cache.together)  # (B, H, W, K)
+        end = filled + x.shape[1]
+        cache.self_keys[:, :, filled:end] = k
+        cache.self_values[:, :, filled:end] = v
+        attended = self.self_attention.attend(q, cache.self_keys[:, :, :end], cache.self_values[:, :, :end], visible)
         if self.pre_norm:
             x = x + attended
             x = x + self._attend_memory(self.cross_attention_norm(x), cache, src_mask)
-            return x + self.feed_forward(self.feed_forward_norm(x)), cache
+            x = x + self.feed_forward(self.feed_forward_norm(x))
+            return x
         x = self.self_attention_norm(x + attended)
         x = self.cross_attention_norm(x + self._attend_memory(x, cache, src_mask))
-        return self.feed_forward_norm(x + self.feed_forward(x)), cache
+        return self.feed_forward_norm(x + self.feed_forward(x))
 
     def _attend_memory(self, x: Tensor, cache: LayerCache, src_mask: Tensor) -> Tensor:
-        """The beams of a sentence are the queries of one attention over its memory: (N, 1, D) -> (N, 1, D)."""
+        """The rows of a sentence are the queries of one attention over its memory: (B, W, D) -> (B, W, D)."""
         attention = self.cross_attention
-        beams = x.view(len(src_mask), -1, x.shape[-1])  # (B, W, D)
-        attended = attention.attend(attention.queries(beams), cache.memory_keys, cache.memory_values, src_mask)
-        return attended.view_as(x)
+        return attention.attend(attention.queries(x), cache.memory_keys, cache.memory_values, src_mask)
 
 
 class Decoder(nn.Module):
@@ -207,15 +202,6 @@ class Decoder(nn.Module):
             else:
                 x = layer(x, tgt_mask, memory, src_mask)
         return self.norm(x)
-
-
-@dataclass(frozen=True)
-class DecoderState:
-    """All that the next step needs: the caches of B sentences with W rows each, and how many words each row has."""
-
-    layers: tuple[LayerCache, ...]
-    src_mask: Tensor  # (B, 1, S)
-    position: int
 
 
 class AttentionMaps(NamedTuple):
@@ -331,18 +317,26 @@ class Transformer(nn.Module):
     def start(self, src: Tensor, src_mask: Tensor) -> DecoderState:
         """Encode once: src (B, S), src_mask (B, 1, S) -> the state of B sentences with one row each and no word yet."""
         memory = self.encode(src, src_mask)
-        return DecoderState(tuple(layer.start(memory) for layer in self.decoder.layers), src_mask, 0)
+        visible = torch.empty(len(src), 1, 0, dtype=torch.bool, device=src.device)
+        return DecoderState(tuple(layer.start(memory) for layer in self.decoder.layers), src_mask, visible, 0)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """The newest word of each row, (B, W) -> logits of the next, (B, W, V), and the longer state."""
-        rows = tokens.reshape(-1, 1)  # (N, 1)
-        x = self._embed(rows, self.target_embedding, self.target_positions, state.position)
-        caches = []
+        """The newest word of each row, (B, W) -> logits of the next, (B, W, V), and the longer state.
+
+        The caches are written in place: the state given cannot be used again.
+        """
+        sentences, width = tokens.shape
+        state = state.with_room(width)
+        itself = torch.eye(width, dtype=torch.bool, device=tokens.device).expand(sentences, -1, -1)
+        visible = torch.cat([state.visible, itself], dim=2)  # (B, W, filled + W)
+        # A row sees as many places as it has words: if there are no more, it sees all.
+        seen = None if visible.shape[2] == state.position + 1 else visible
+        x = self.target_embedding(tokens) * math.sqrt(self.config.d_model)  # (B, W, D)
+        x = self.embedding_dropout(x + self.target_positions(state.position, 1))
         for layer, cache in zip(self.decoder.layers, state.layers, strict=True):
-            x, cache = layer.step(x, cache, state.src_mask)
-            caches.append(cache)
-        logits = self.project(self.decoder.norm(x)).view(*tokens.shape, -1)  # (B, W, V)
-        return logits, DecoderState(tuple(caches), state.src_mask, state.position + 1)
+            x = layer.step(x, cache, seen, state.filled, state.src_mask)
+        logits = self.project(self.decoder.norm(x))  # (B, W, V)
+        return logits, replace(state, visible=visible, position=state.position + 1)
 
     def reorder(self, state: DecoderState, rows: Tensor) -> DecoderState:
         """Go on with these rows only: (B', W') numbers of present rows, one line a sentence that stays.
@@ -350,21 +344,16 @@ class Transformer(nn.Module):
         A row may be named several times (its beam splits) or not at all (it dies). All rows of a line must belong to
         the same sentence, and the sentences must keep their order.
         """
-        width = len(state.layers[0].self_keys) // len(state.src_mask)
+        width = state.visible.shape[1]
+        visible = state.visible.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, -1)
+        if len(rows) == len(state.src_mask):  # sentences keep their order: all there means none moved
+            return replace(state, visible=visible)
         sentences = rows[:, 0].div(width, rounding_mode="floor")  # (B')
-        whole = len(sentences) == len(state.src_mask)  # sentences keep their order: all there means none moved
-        flat = rows.flatten()  # (N')
-
-        def follow(cache: LayerCache) -> LayerCache:
-            return LayerCache(
-                cache.self_keys.index_select(0, flat),
-                cache.self_values.index_select(0, flat),
-                cache.memory_keys if whole else cache.memory_keys.index_select(0, sentences),
-                cache.memory_values if whole else cache.memory_values.index_select(0, sentences),
-            )
-
-        src_mask = state.src_mask if whole else state.src_mask.index_select(0, sentences)
-        return DecoderState(tuple(follow(cache) for cache in state.layers), src_mask, state.position)
+        layers = tuple(
+            LayerCache(cache.together, *(tensor.index_select(0, sentences) for tensor in cache[1:]))
+            for cache in state.layers
+        )
+        return replace(state, layers=layers, src_mask=state.src_mask.index_select(0, sentences), visible=visible)
 
     @torch.no_grad()
     def attention_maps(self, src: Tensor, src_mask: Tensor, tgt: Tensor, tgt_mask: Tensor) -> AttentionMaps:

@@ -1,0 +1,143 @@
+"""What a search finds: hypotheses, their scores, and the room where finished ones wait for the others.
+
+    B sentences still searched   W hypotheses of each   t steps taken
+
+    score = log-probability / lp(n)      wu: ((5 + n) / 6)^alpha (Wu et al. 2016)      avg: n^alpha      none: 1
+
+n counts the steps taken: the pieces and the end symbol where one was emitted, never the start symbol or padding. A
+larger alpha favours longer translations.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from transformer_cli.errors import UserError
+
+LengthPenalty = Literal["wu", "avg", "none"]
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """The ids that mean something to a search; `pad` and `bos` are never emitted."""
+
+    pad: int
+    bos: int
+    eos: int
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation: its pieces without the end symbol, and what the search thought of it.
+
+    `token_log_probs` has one entry a step, so the end symbol's is the last unless the hypothesis was cut.
+    """
+
+    ids: tuple[int, ...]
+    token_log_probs: tuple[float, ...]
+    log_prob: float
+    score: float
+    n: int
+    truncated: bool
+
+
+def length_penalty(n: Tensor, alpha: float, kind: LengthPenalty) -> Tensor:
+    """lp(n) of the formulas above; n (…) counts steps."""
+    if kind == "wu":
+        return ((5.0 + n) / 6.0) ** alpha
+    if kind == "avg":
+        return n.to(torch.get_default_dtype()) ** alpha
+    return torch.ones_like(n, dtype=torch.get_default_dtype())
+
+
+@dataclass
+class Finished:
+    """Room for all that a sentence can end with: fewer than W hypotheses, and then at most W in one step."""
+
+    tokens: Tensor  # (B, 2W, longest limit)
+    token_log_probs: Tensor  # (B, 2W, longest limit)
+    log_probs: Tensor  # (B, 2W)
+    lengths: Tensor  # (B, 2W)
+    truncated: Tensor  # (B, 2W) bool
+    count: Tensor  # (B)
+
+    @classmethod
+    def empty(cls, sentences: int, width: int, longest: int, device: torch.device) -> "Finished":
+        """Nothing finished yet. `width`: the W of the search; `longest`: the most steps of any sentence."""
+        shape = (sentences, 2 * width)
+        return cls(
+            tokens=torch.zeros(*shape, longest, dtype=torch.long, device=device),
+            token_log_probs=torch.zeros(*shape, longest, device=device),
+            log_probs=torch.full(shape, -torch.inf, device=device),
+            lengths=torch.ones(shape, dtype=torch.long, device=device),
+            truncated=torch.zeros(shape, dtype=torch.bool, device=device),
+            count=torch.zeros(sentences, dtype=torch.long, device=device),
+        )
+
+    def add(
+        self, which: Tensor, tokens: Tensor, token_log_probs: Tensor, log_probs: Tensor, *, truncated: bool
+    ) -> None:
+        """Put away those hypotheses of tokens and token_log_probs (B, W, t), log_probs (B, W) that are marked in
+        `which` (B, W) bool."""
+        sentence, column = which.nonzero(as_tuple=True)
+        slot = (self.count.unsqueeze(1) + which.cumsum(1) - 1)[sentence, column]
+        length = tokens.shape[2]
+        self.tokens[sentence, slot, :length] = tokens[sentence, column]
+        self.token_log_probs[sentence, slot, :length] = token_log_probs[sentence, column]
+        self.log_probs[sentence, slot] = log_probs[sentence, column]
+        self.lengths[sentence, slot] = length
+        self.truncated[sentence, slot] = truncated
+        self.count += which.sum(1)
+
+    def select(self, sentences: Tensor) -> "Finished":
+        """Of these sentences only: (B') numbers, or (B) bool."""
+        return Finished(
+            self.tokens[sentences],
+            self.token_log_probs[sentences],
+            self.log_probs[sentences],
+            self.lengths[sentences],
+            self.truncated[sentences],
+            self.count[sentences],
+        )
+
+    def ranked(self, n_best: int, alpha: float, kind: LengthPenalty) -> list[list[Hypothesis]]:
+        """The n best hypotheses of each sentence by score; of equal ones the first put away comes first.
+
+        UserError when a sentence has none, which only a model that gives no probabilities brings about.
+        """
+        scores = self.log_probs / length_penalty(self.lengths, alpha, kind)
+        order = scores.argsort(dim=1, descending=True, stable=True)
+        rows = zip(
+            self.tokens.tolist(),
+            self.token_log_probs.tolist(),
+            self.log_probs.tolist(),
+            scores.tolist(),
+            self.lengths.tolist(),
+            self.truncated.tolist(),
+            self.count.tolist(),
+            order.tolist(),
+            strict=True,
+        )
+        ranked = []
+        for tokens, token_log_probs, log_probs, score, lengths, truncated, count, best in rows:
+            chosen = [i for i in best if i < count][:n_best]
+            if not chosen:
+                raise UserError(
+                    "the model gives no probabilities (NaN): its training diverged; use an earlier checkpoint"
+                )
+            ranked.append(
+                [
+                    Hypothesis(
+                        ids=tuple(tokens[i][: lengths[i] - (0 if truncated[i] else 1)]),
+                        token_log_probs=tuple(token_log_probs[i][: lengths[i]]),
+                        log_prob=log_probs[i],
+                        score=score[i],
+                        n=lengths[i],
+                        truncated=truncated[i],
+                    )
+                    for i in chosen
+                ]
+            )
+        return ranked

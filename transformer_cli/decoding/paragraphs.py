@@ -1,0 +1,94 @@
+"""Lines of several sentences: cut at the ends of sentences, translated one by one, joined again.
+
+A model that was trained on sentences translates a paragraph badly, or stops after its first sentence. An end is a full
+stop, question or exclamation mark with what closes behind it, before a space and no small letter; one of Chinese and
+Japanese needs no space. Behind initials, numbers of one or two digits and a few abbreviations a full stop ends nothing.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from transformer_cli.config.schema import DecodingConfig
+from transformer_cli.data.tokenizer import is_blank
+from transformer_cli.decoding.sampling import Sampling
+from transformer_cli.decoding.translator import Translation, Translator
+from transformer_cli.errors import LineError
+
+_CLOSING = "\"'”’»)\\]）」』】"
+_WIDE = "。！？"
+_END = re.compile(rf"[{_WIDE}]+[{_CLOSING}]*\s*|[.!?…]+[{_CLOSING}]*\s+")
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(])(?:[^\W\d_]|\d{1,2}|[^\W\d_]\.[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Nr|No|vs|ca|bzw|vgl|evtl|Sr|Jr|Inc|Ltd|Co)\.$"
+)
+_WITHOUT_SPACES = ("zh", "ja", "th", "lo", "km", "my")
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a line, without the spaces around them; the line itself, if it is blank."""
+    if is_blank(text):
+        return [text]
+    sentences = []
+    start = 0
+    for end in _END.finditer(text):
+        mark, behind = end.group().strip(), text[end.end() :]
+        if mark[0] not in _WIDE:
+            if behind[:1].islower():
+                continue
+            if mark == "." and _ABBREVIATION.search(text[: end.start() + 1]):
+                continue
+        if not is_blank(behind):
+            sentences.append(text[start : end.end()].strip())
+            start = end.end()
+    return [*sentences, text[start:].strip()]
+
+
+def translate_paragraphs(
+    translator: Translator,
+    lines: Iterable[str],
+    decoding: DecodingConfig,
+    batch_size: int,
+    sampling: Sampling | None = None,
+) -> Iterator[list[Translation]]:
+    """`Translator.translate`, sentence by sentence: for each line the one translation joined from its sentences'.
+
+    Its log-probability, score and n are their sums. DataError names a line by its number among the lines.
+    """
+    counts: deque[int] = deque()  # sentences of each line that is under way
+    lines_done = sentences_done = 0
+
+    def sentences() -> Iterator[str]:
+        for line in lines:
+            parts = split_sentences(line)
+            counts.append(len(parts))
+            yield from parts
+
+    separator = "" if translator.config.data.target_lang.split("-")[0].lower() in _WITHOUT_SPACES else " "
+    found = translator.translate(sentences(), decoding, batch_size, sampling)
+    try:
+        for first in found:
+            parts = [first[0], *(next(found)[0] for _ in range(counts[0] - 1))]
+            lines_done += 1
+            sentences_done += counts.popleft()
+            yield [_joined(parts, separator)]
+    except LineError as error:
+        number = lines_done
+        while sentences_done < error.number:
+            number += 1
+            sentences_done += counts.popleft()
+        raise LineError(number, error.problem) from error
+
+
+def _joined(parts: Sequence[Translation], separator: str) -> Translation:
+    if len(parts) == 1:
+        return parts[0]
+    return Translation(
+        text=separator.join(part.text for part in parts if part.text),
+        log_prob=sum(part.log_prob for part in parts),
+        score=sum(part.score for part in parts),
+        n=sum(part.n for part in parts),
+        truncated=any(part.truncated for part in parts),
+        ids=tuple(i for part in parts for i in part.ids),
+        token_log_probs=tuple(x for part in parts for x in part.token_log_probs),
+        source_ids=tuple(i for part in parts for i in part.source_ids),
+    )

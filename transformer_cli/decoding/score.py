@@ -1,0 +1,82 @@
+"""The log-probability of translations that are given, with the whole target known at once (teacher forcing)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+
+from transformer_cli.data.batching import pad_sequences
+from transformer_cli.data.corpus import Pair
+from transformer_cli.data.tokenizer import BOS, EOS, PAD
+from transformer_cli.decoding.translator import DEFAULT_BATCH_SIZE, Translator
+from transformer_cli.errors import LineError
+from transformer_cli.model.masks import padding_mask, target_mask
+
+_BATCHES_IN_WINDOW = 16  # pairs of this many batches are sorted by length together
+_LOGITS = 1 << 24  # held at a time: 64 MB
+
+
+@dataclass(frozen=True)
+class Score:
+    """What the model thinks of a translation: `token_log_probs` has an entry for each of `ids` and one for the end."""
+
+    ids: tuple[int, ...]
+    token_log_probs: tuple[float, ...]
+    log_prob: float
+
+
+def score(translator: Translator, pairs: Iterable[Pair], batch_size: int = DEFAULT_BATCH_SIZE) -> Iterator[Score]:
+    """The scores of the pairs, in order. They equal those of a search wherever the text encodes to the pieces found.
+
+    LineError for a pair beyond learned positions.
+    """
+    remaining = iter(pairs)
+    first = 1
+    while window := list(islice(remaining, batch_size * _BATCHES_IN_WINDOW)):
+        sources = translator.tokenizers.source.encode_batch([pair.source for pair in window])
+        targets = translator.tokenizers.target.encode_batch([pair.target for pair in window])
+        _check_positions(translator, sources, targets, first)
+        first += len(window)
+        scores: dict[int, Score] = {}
+        waiting = sorted(range(len(window)), key=lambda i: -max(len(sources[i]), len(targets[i])))
+        while waiting:
+            longest = max(len(sources[waiting[0]]), len(targets[waiting[0]])) + 1
+            size = max(1, min(batch_size, _LOGITS // (longest * translator.tokenizers.target.vocab_size)))
+            batch, waiting = waiting[:size], waiting[size:]
+            found = score_ids(translator, [sources[i] for i in batch], [targets[i] for i in batch])
+            scores |= zip(batch, found, strict=True)
+        yield from (scores[i] for i in range(len(window)))
+
+
+def _check_positions(
+    translator: Translator, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], first: int
+) -> None:
+    config = translator.config.model
+    if config.positions == "sinusoidal":
+        return
+    for number, sides in enumerate(zip(sources, targets, strict=True), start=first):
+        if (longest := max(map(len, sides))) + 1 > config.max_positions:
+            raise LineError(
+                number,
+                f"has {longest} pieces, and this model's learned positions (model.max_positions "
+                f"{config.max_positions}) take at most {config.max_positions - 1}: leave the pair out",
+            )
+
+
+@torch.inference_mode()
+def score_ids(
+    translator: Translator, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> Iterator[Score]:
+    """The scores of one batch of pairs in pieces, all computed at once."""
+    device = translator.device
+    src = pad_sequences(sources, suffix=EOS).to(device)  # (B, S)
+    tgt_in = pad_sequences(targets, prefix=BOS).to(device)  # (B, T)
+    tgt_out = pad_sequences(targets, suffix=EOS).to(device)
+    with translator.autocast():
+        hidden = translator.model(src, padding_mask(src, PAD), tgt_in, target_mask(tgt_in, PAD))
+        log_probs = translator.model.project(hidden).log_softmax(-1, dtype=torch.float32)  # (B, T, V)
+    of_gold = log_probs.gather(2, tgt_out.unsqueeze(2)).squeeze(2)  # (B, T)
+    for ids, row in zip(targets, of_gold.tolist(), strict=True):
+        token_log_probs = tuple(row[: len(ids) + 1])
+        yield Score(tuple(ids), token_log_probs, sum(token_log_probs))
