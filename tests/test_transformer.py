@@ -17,7 +17,7 @@ from transformer_cli.decoding.hypotheses import SpecialIds
 from transformer_cli.decoding.search import SearchOptions, beam_search
 from transformer_cli.model.attention import AttentionForm, MultiHeadAttention, attention_weights
 from transformer_cli.model.blocks import LayerNorm, Linear
-from transformer_cli.model.cache import DecoderState
+from transformer_cli.model.incremental import DecoderState, IncrementalDecoder
 from transformer_cli.model.masks import padding_mask, target_mask
 from transformer_cli.model.transformer import (
     FeedForward,
@@ -134,11 +134,12 @@ def test_learned_positions_end_at_max_positions_with_an_error_that_names_it() ->
     for src, tgt in ((words(6), words(5)), (words(5), words(6))):
         with pytest.raises(ValueError, match=r"6 pieces is longer than model\.max_positions 5"):
             logits_of(model, src, tgt)
-    state = model.start(words(3), padding_mask(words(3), PAD))
+    decoder = IncrementalDecoder(model)
+    state = decoder.start(words(3), padding_mask(words(3), PAD))
     for _ in range(5):
-        _, state = model.step(torch.tensor([[BOS]]), state)
+        _, state = decoder.step(torch.tensor([[BOS]]), state)
     with pytest.raises(ValueError, match=r"6 pieces is longer than model\.max_positions 5"):
-        model.step(torch.tensor([[BOS]]), state)
+        decoder.step(torch.tensor([[BOS]]), state)
 
 
 def test_learned_positions_are_two_tables_and_sinusoidal_ones_no_weights() -> None:
@@ -556,8 +557,9 @@ def test_activation_checkpointing_does_not_touch_translation() -> None:
     src, tgt = words(5, 3), words(6, 4)
     with torch.inference_mode():
         assert torch.equal(logits_of(model, src, tgt), logits_of(other, src, tgt))
-        state, expected = model.start(src, padding_mask(src, PAD)), other.start(src, padding_mask(src, PAD))
-        assert torch.equal(model.step(tgt[:, :1], state)[0], other.step(tgt[:, :1], expected)[0])
+        one, two = IncrementalDecoder(model), IncrementalDecoder(other)
+        state, expected = one.start(src, padding_mask(src, PAD)), two.start(src, padding_mask(src, PAD))
+        assert torch.equal(one.step(tgt[:, :1], state)[0], two.step(tgt[:, :1], expected)[0])
 
 
 # --- what a position may know ---------------------------------------------------------------------------------------
@@ -738,9 +740,10 @@ def test_a_step_gives_the_logits_of_teacher_forcing(form: AttentionForm, norm: s
     model = build(small(norm=norm, positions=positions, tie_embeddings=tie), form)
     src, tgt = words(5, 3, 1), words(7, 7, 7)
     expected = logits_of(model, src, tgt)
-    state = model.start(src, padding_mask(src, PAD))
+    decoder = IncrementalDecoder(model)
+    state = decoder.start(src, padding_mask(src, PAD))
     for t in range(7):
-        logits, state = model.step(tgt[:, t : t + 1], state)
+        logits, state = decoder.step(tgt[:, t : t + 1], state)
         torch.testing.assert_close(logits.squeeze(1), expected[:, t], rtol=0, atol=1e-5)
 
 
@@ -748,21 +751,21 @@ def test_a_step_gives_the_logits_of_teacher_forcing(form: AttentionForm, norm: s
 @both_norms
 def test_a_reordered_cache_follows_its_rows(form: AttentionForm, norm: str) -> None:
     model = build(small(norm=norm), form)
-    slow = WithoutCache(model)
+    slow, decoder = WithoutCache(model), IncrementalDecoder(model)
     src = words(5, 3, 4)
-    state, truth = model.start(src, padding_mask(src, PAD)), slow.start(src, padding_mask(src, PAD))
+    state, truth = decoder.start(src, padding_mask(src, PAD)), slow.start(src, padding_mask(src, PAD))
     generator = torch.Generator().manual_seed(4)
 
     def step_both(*shape: int) -> None:
         nonlocal state, truth
         tokens = torch.randint(EOS + 1, V, shape, generator=generator)
-        logits, state = model.step(tokens, state)
+        logits, state = decoder.step(tokens, state)
         expected, truth = slow.step(tokens, truth)
         torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
 
     def reorder_both(rows: list[list[int]]) -> None:
         nonlocal state, truth
-        state, truth = model.reorder(state, torch.tensor(rows)), slow.reorder(truth, torch.tensor(rows))
+        state, truth = decoder.reorder(state, torch.tensor(rows)), slow.reorder(truth, torch.tensor(rows))
 
     step_both(3, 1)
     reorder_both([[0, 0, 0], [1, 1, 1], [2, 2, 2]])  # one row splits into three
@@ -778,13 +781,13 @@ def test_a_reordered_cache_follows_its_rows(form: AttentionForm, norm: str) -> N
 
 
 def test_all_beams_of_a_sentence_share_one_memory() -> None:
-    model = build(SMALL)
+    decoder = IncrementalDecoder(build(SMALL))
     src = words(5, 3)
-    state = model.start(src, padding_mask(src, PAD))
+    state = decoder.start(src, padding_mask(src, PAD))
     memories = [(layer.memory_keys, layer.memory_values) for layer in state.layers]
     for rows in ([[0, 0, 0, 0], [1, 1, 1, 1]], [[3, 2, 1, 0], [4, 4, 5, 6]]):
-        _, state = model.step(torch.full(state.visible.shape[:2], BOS), state)
-        state = model.reorder(state, torch.tensor(rows))
+        _, state = decoder.step(torch.full(state.visible.shape[:2], BOS), state)
+        state = decoder.reorder(state, torch.tensor(rows))
     for layer, (keys, values) in zip(state.layers, memories, strict=True):
         assert layer.self_keys.shape == layer.self_values.shape == (2, 4, 32, 4)  # (B, H, places, K)
         assert keys.shape == values.shape == (2, 4, 5, 4)  # (B, H, S, K)
@@ -792,7 +795,7 @@ def test_all_beams_of_a_sentence_share_one_memory() -> None:
         assert layer.memory_values is values
 
 
-class NeverEnds(Transformer):
+class NeverEnds(IncrementalDecoder):
     """One that goes on to the limit."""
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
@@ -804,13 +807,13 @@ class NeverEnds(Transformer):
 @pytest.mark.parametrize("beam", [1, 4])
 def test_two_hundred_steps_run_two_hundred_positions_and_one_encoder_pass(beam: int) -> None:
     torch.manual_seed(1)
-    model = NeverEnds(SMALL, V, V, PAD).eval()
+    model = Transformer(SMALL, V, V, PAD).eval()
     rows, encoded = [], []
-    model.decoder.layers[0].feed_forward.register_forward_hook(lambda _, x, y: rows.append(tuple(y.shape[:2])))
+    model.decoder.layers[0].self_attention_norm.register_forward_hook(lambda _, x, y: rows.append(len(y)))
     model.encoder.register_forward_hook(lambda _, x, y: encoded.append(len(y)))
     src = words(5, 3)
     translations = beam_search(
-        model,
+        NeverEnds(model),
         src,
         padding_mask(src, PAD),
         torch.tensor([200, 200]),
@@ -818,7 +821,7 @@ def test_two_hundred_steps_run_two_hundred_positions_and_one_encoder_pass(beam: 
         SearchOptions(beam_size=beam, length_penalty=0.0, length_penalty_type="none", n_best=1),
     )
     assert [len(hypotheses[0].ids) for hypotheses in translations] == [200, 200]
-    assert rows == [(2, 1)] + [(2, beam)] * 199  # one word of each row a step
+    assert rows == [2] + [2 * beam] * 199  # one word of each row a step
     assert encoded == [2]
 
 
@@ -830,7 +833,7 @@ def test_beam_search_finds_the_same_with_and_without_cache(norm: str) -> None:
     options = SearchOptions(beam_size=4, length_penalty=0.6, length_penalty_type="wu", n_best=4)
     found, truth = (
         beam_search(searched, src, padding_mask(src, PAD), limits, SpecialIds(PAD, BOS, EOS), options)
-        for searched in (model, WithoutCache(model))
+        for searched in (IncrementalDecoder(model), WithoutCache(model))
     )
     assert [[h.ids for h in hypotheses] for hypotheses in found] == [
         [h.ids for h in hypotheses] for hypotheses in truth
@@ -931,7 +934,8 @@ def test_a_step_in_bfloat16_gives_what_the_whole_prefix_gives(form: AttentionFor
     src, tgt = words(5, 3), words(6, 6)
     expected = logits_of(model, src, tgt)
     assert expected.dtype == torch.bfloat16
-    state = model.start(src, padding_mask(src, PAD))
+    decoder = IncrementalDecoder(model)
+    state = decoder.start(src, padding_mask(src, PAD))
     for t in range(6):
-        logits, state = model.step(tgt[:, t : t + 1], state)
+        logits, state = decoder.step(tgt[:, t : t + 1], state)
         torch.testing.assert_close(logits.squeeze(1), expected[:, t], rtol=0.1, atol=0.1)

@@ -14,7 +14,9 @@ from transformer_cli.config.schema import Config, DecodingConfig
 from transformer_cli.data.corpus import Pair, read_lines
 from transformer_cli.data.tokenizer import BOS, EOS, PAD, train_tokenizers
 from transformer_cli.decoding import translator as module
-from transformer_cli.decoding.translator import Translation, Translator, load_model, load_tokenizers
+from transformer_cli.decoding.hypotheses import Hypothesis
+from transformer_cli.decoding.search import beam_search
+from transformer_cli.decoding.translator import Line, Translation, Translator, load_model, load_tokenizers
 from transformer_cli.errors import CheckpointError, DataError
 from transformer_cli.model.masks import padding_mask, target_mask
 from transformer_cli.model.transformer import Transformer
@@ -59,14 +61,74 @@ def test_translations_come_in_the_order_of_the_lines_each_as_if_alone(untrained:
     assert [best.log_prob for best in found] == pytest.approx([best.log_prob for best in alone], abs=1e-4)
 
 
-def test_a_batch_holds_lines_of_like_length_longest_first_and_no_empty_ones(untrained: Translator) -> None:
-    assert list(untrained._batches([3, 0, 9, 3, 1], beam_size=1, batch_size=2)) == [[2, 0], [3, 4]]
+@pytest.fixture
+def batches(untrained: Translator, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The numbers of the lines of each batch that is searched."""
+    searched: list[list[int]] = []
+    search = Translator._search
+
+    def recording(self: Translator, model: Any, lines: list[Line], *settings: Any) -> list[list[Hypothesis]]:
+        found = search(self, model, lines, *settings)
+        searched.append([line.number for line in lines])
+        return found
+
+    monkeypatch.setattr(Translator, "_search", recording)
+    return searched
 
 
-def test_long_lines_make_smaller_batches(untrained: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "decoding_cells", lambda device: 48)
-    # 48 cells are two rows of 11 + 1 with a beam of 2, three of 7 + 1, and never fewer than one row.
-    assert list(untrained._batches([11, 11, 7, 7, 7, 99], beam_size=2, batch_size=64)) == [[5], [0, 1], [2, 3, 4]]
+def test_a_batch_holds_lines_of_like_length_longest_first_and_no_empty_ones(
+    untrained: Translator, batches: list[list[int]]
+) -> None:
+    lines = ["bababa", "", "b" * 15, "ababab", "b"]
+    lengths = [len(untrained.tokenizers.source.encode(line)) for line in lines]
+    assert lengths[2] > lengths[0] == lengths[3] > lengths[4] > lengths[1] == 0
+    list(untrained.translate(lines, DecodingConfig(beam_size=1), batch_size=2))
+    assert batches == [[3, 1], [4, 5]]
+
+
+def test_long_lines_make_smaller_batches(
+    untrained: Translator, batches: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["b" * 9] * 2 + ["b" * 5] * 3 + ["b" * 40]
+    lengths = [len(untrained.tokenizers.source.encode(line)) for line in lines]
+    assert lengths == [10, 10, 6, 6, 6, 41]
+    # 44 cells are two rows of 10 + 1 with a beam of 2, three of 6 + 1, and never fewer than one row.
+    monkeypatch.setattr(untrained, "_cells", 44)
+    list(untrained.translate(lines, DecodingConfig(beam_size=2)))
+    assert batches == [[6], [1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("error", [MemoryError("of this machine"), torch.OutOfMemoryError("of the device")])
+def test_where_memory_runs_out_smaller_batches_give_the_same(
+    untrained: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    expected = list(untrained.translate(LINES))
+    monkeypatch.setattr(untrained, "_cells", untrained._cells)
+    cells = []
+
+    def with_little_room(model: Any, src: torch.Tensor, *settings: Any) -> list[list[Hypothesis]]:
+        cells.append(src.numel())
+        if src.numel() > 40:
+            raise error
+        return beam_search(model, src, *settings)
+
+    monkeypatch.setattr(module, "beam_search", with_little_room)
+    found = list(untrained.translate(LINES))
+    assert [best.text for (best,) in found] == [best.text for (best,) in expected]
+    assert cells[0] > 80, "the first does not fit, nor does half of it"
+    first = next(i for i, count in enumerate(cells) if count <= 40)
+    assert max(cells[first:]) <= cells[0] / 4, "what was too much once is not tried again"
+    assert "out of memory with 6 lines at once" in caplog.text
+
+
+def test_a_single_line_without_memory_is_named(untrained: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_room(*arguments: Any) -> list[list[Hypothesis]]:
+        raise MemoryError("gone")
+
+    monkeypatch.setattr(module, "beam_search", without_room)
+    monkeypatch.setattr(untrained, "_cells", untrained._cells)
+    with pytest.raises(DataError, match=r"line 2 has \d+ pieces, which do not fit into memory \(gone\)"):
+        list(untrained.translate(["", "ba ce"]))
 
 
 def test_one_line_is_answered_before_the_next_is_read(untrained: Translator) -> None:
@@ -192,10 +254,16 @@ def test_a_file_translates_as_the_model_that_was_written(tmp_path: Path, section
 def test_a_file_can_be_used_in_another_precision(tmp_path: Path, untrained: Translator) -> None:
     checkpoint.write(tmp_path / "model.safetensors", untrained.as_file({}))
     half = Translator.load(tmp_path, device="cpu", precision="bf16")
-    assert {parameter.dtype for parameter in half.model.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in half.model.parameters()} == {torch.bfloat16}
     (exact,), (rounded,) = next(untrained.translate(["fo"])), next(half.translate(["fo"]))
     assert rounded.log_prob != exact.log_prob
     assert rounded.log_prob == pytest.approx(exact.log_prob, rel=0.05)
+    # A model in training stays as it is, and only computes in that precision.
+    trained = Translator(untrained.model, untrained.tokenizers, untrained.config, CPU, "bf16")
+    (computed,) = next(trained.translate(["fo"]))
+    assert {parameter.dtype for parameter in trained.model.parameters()} == {torch.float32}
+    assert computed.log_prob != exact.log_prob
+    assert computed.log_prob == pytest.approx(exact.log_prob, rel=0.05)
 
 
 def test_a_file_without_a_tokenizer_of_each_side_is_damaged(untrained: Translator) -> None:

@@ -1,5 +1,7 @@
 """What `auto` means: device, precision, threads, form of attention, and how much a decoding batch may hold."""
 
+import ctypes
+from contextlib import suppress
 from typing import Literal
 
 import torch
@@ -9,6 +11,11 @@ from transformer_cli.errors import ConfigError
 Precision = Literal["fp32", "bf16", "fp16"]
 PrecisionName = Literal["auto", "fp32", "bf16", "fp16"]
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+# The names and numbers of <malloc.h>, and up to how many bytes are kept.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT = 1 << 30
 
 
 def choose_device(name: str) -> torch.device:
@@ -69,6 +76,18 @@ def set_threads(threads: int | None) -> int:
     if threads is not None:
         torch.set_num_threads(threads)
     return torch.get_num_threads()
+
+
+def keep_freed_memory() -> None:
+    """Have the C library of Linux keep memory that is freed in one step for the next.
+
+    Left alone it gives the end of its heap back to the system, and getting that again, page by page, takes several
+    times as long as the softmax over a vocabulary that is computed there. Another library is left as it is.
+    """
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_TRIM_THRESHOLD, _KEPT)
+        library.mallopt(_M_MMAP_THRESHOLD, _KEPT)
 
 
 def decoding_cells(device: torch.device) -> int:

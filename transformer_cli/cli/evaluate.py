@@ -63,7 +63,7 @@ def evaluate(
     length_penalty_type: options.LengthPenaltyType = None,
     max_length_a: options.MaxLengthA = None,
     max_length_b: options.MaxLengthB = None,
-    batch_size: options.BatchSize = 64,
+    batch_size: options.BatchSize = 256,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
     threads: options.Threads = None,

@@ -13,7 +13,7 @@ from transformer_cli.decoding.translator import DEFAULT_BATCH_SIZE, Translator
 from transformer_cli.errors import LineError
 from transformer_cli.model.masks import padding_mask, target_mask
 
-_BATCHES_IN_WINDOW = 16  # pairs of this many batches are sorted by length together
+_BATCHES_IN_WINDOW = 8  # pairs of this many batches are sorted by length together
 _LOGITS = 1 << 24  # held at a time: 64 MB
 
 

@@ -132,9 +132,11 @@ def best_continuations(live: Tensor, log_probs: Tensor, count: int) -> tuple[Ten
     chosen = maxima.topk(count, dim=1, sorted=False).indices  # (B, count)
     row = chosen.div(blocks, rounding_mode="floor")
     place = (row * vocab + chosen % blocks * _BLOCK).unsqueeze(-1) + torch.arange(_BLOCK, device=live.device)
-    rest = torch.arange(blocks * _BLOCK, vocab, device=live.device)  # fewer than a block at the end of each row
-    rest = (torch.arange(width, device=live.device).unsqueeze(1) * vocab + rest).flatten().expand(sentences, -1)
-    place = torch.cat([place.flatten(1), rest], dim=1)  # (B, count * _BLOCK + W * rest)
+    place = place.flatten(1)  # (B, count * _BLOCK)
+    if vocab % _BLOCK:  # fewer than a block at the end of each row
+        rest = torch.arange(blocks * _BLOCK, vocab, device=live.device)
+        rest = (torch.arange(width, device=live.device).unsqueeze(1) * vocab + rest).flatten().expand(sentences, -1)
+        place = torch.cat([place, rest], dim=1)
     totals = log_probs.flatten(1).gather(1, place) + live.gather(1, place.div(vocab, rounding_mode="floor"))
     top, index = totals.topk(count, dim=1)
     return top, place.gather(1, index)

@@ -31,16 +31,18 @@ from transformer_cli.device import (
     decoding_cells,
     decoding_precision,
     is_out_of_memory,
+    keep_freed_memory,
 )
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, LineError
 from transformer_cli.log import LOGGER
 from transformer_cli.model.attention import AttentionForm
+from transformer_cli.model.incremental import IncrementalDecoder
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Transformer
 
 SPECIAL = SpecialIds(pad=PAD, bos=BOS, eos=EOS)
-DEFAULT_BATCH_SIZE = 64
-_BATCHES_IN_WINDOW = 16  # lines of this many batches are sorted by length together
+DEFAULT_BATCH_SIZE = 256
+_BATCHES_IN_WINDOW = 8  # lines of this many batches are sorted by length together
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Translator:
         self.config = config
         self.device = device
         self.precision = precision
-        self.searched: StepModel[Any] = model
+        self._searched: StepModel[Any] | None = None  # made when it is needed, for the weights may still change
         self._cells = decoding_cells(device)
 
     @classmethod
@@ -98,6 +100,7 @@ class Translator:
         file = checkpoint.read(checkpoint.locate(Path(run)))
         tokenizers = load_tokenizers(file.tokenizers)
         place = choose_device(device)
+        keep_freed_memory()
         chosen = decoding_precision(precision, place)
         form = attention_form(place, chosen, training=False)
 
@@ -114,8 +117,8 @@ class Translator:
                     "have that differ only in their seed or go on from one another (training.init_from)"
                 )
             others.append(prepared(load_model(other, tokenizers, form)))
-        if others:
-            translator.searched = Ensemble([translator.model, *others])
+        decoders = [IncrementalDecoder(model) for model in (translator.model, *others)]
+        translator._searched = Ensemble(decoders) if others else decoders[0]
         return translator
 
     def translate(
@@ -135,6 +138,8 @@ class Translator:
         """
         decoding = self.config.decoding if decoding is None else decoding
         size = batch_size * _BATCHES_IN_WINDOW if batch_size > 1 else 1
+        self.model.eval()
+        searched = self._searched or IncrementalDecoder(self.model)
         remaining = iter(lines)
         beginnings = None if prefixes is None else iter(prefixes)
         first = 1
@@ -146,7 +151,7 @@ class Translator:
             forced = self.tokenizers.target.encode_batch(begun)
             texts = [Line(*line) for line in zip(count(first), sources, forced, strict=False)]
             self._check_positions(texts)
-            yield from self._translate_window(texts, decoding, batch_size, sampling)
+            yield from self._translate_window(searched, texts, decoding, batch_size, sampling)
             first += len(window)
 
     def best_texts(self, lines: Sequence[str], decoding: DecodingConfig | None = None) -> list[str]:
@@ -163,32 +168,33 @@ class Translator:
         return checkpoint.ModelFile(self.config, self.tokenizers.protos(), dict(self.model.named_parameters()), origin)
 
     def _translate_window(
-        self, lines: list[Line], decoding: DecodingConfig, batch_size: int, sampling: Sampling | None
+        self,
+        searched: StepModel[Any],
+        lines: list[Line],
+        decoding: DecodingConfig,
+        batch_size: int,
+        sampling: Sampling | None,
     ) -> Iterator[list[Translation]]:
         translations = {line.number: [Translation("", 0.0, 0.0, 0, False)] for line in lines}
+        rows = decoding.beam_size if sampling is None else decoding.n_best  # of a sentence
         # Longest first: with them memory runs out at once or not at all.
         waiting = sorted((line for line in lines if line.source), key=lambda line: -len(line.source))
         while waiting:
-            batch = self._next_batch(waiting, decoding, batch_size, sampling)
+            longest = len(waiting[0].source) + 1
+            batch = waiting[: max(1, min(batch_size, self._cells // (longest * rows)))]
             try:
-                found = self._search(batch, decoding, sampling)
+                found = self._search(searched, batch, decoding, sampling)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                self._use_less(batch, error)
+                self._use_less(batch, len(batch) * longest * rows, error)
                 continue
             del waiting[: len(batch)]
             for line, hypotheses in zip(batch, found, strict=True):
                 translations[line.number] = [self._as_translation(line, hypothesis) for hypothesis in hypotheses]
         return iter(translations.values())
 
-    def _next_batch(
-        self, waiting: list[Line], decoding: DecodingConfig, batch_size: int, sampling: Sampling | None
-    ) -> list[Line]:
-        rows = decoding.beam_size if sampling is None else decoding.n_best
-        return waiting[: max(1, min(batch_size, self._cells // ((len(waiting[0].source) + 1) * rows)))]
-
-    def _use_less(self, batch: list[Line], error: Exception) -> None:
+    def _use_less(self, batch: list[Line], cells: int, error: Exception) -> None:
         """Half as much at a time from now on; UserError when it was a single line."""
         if len(batch) == 1:
             raise LineError(
@@ -196,7 +202,7 @@ class Translator:
                 f"has {len(batch[0].source)} pieces, which do not fit into memory ({error}): use a smaller "
                 "--beam-size, or split the line (--split-sentences)",
             ) from error
-        self._cells //= 2
+        self._cells = cells // 2
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         LOGGER.warning("out of memory with %d lines at once: from here on about half as many", len(batch))
@@ -213,7 +219,9 @@ class Translator:
                     f"{config.max_positions}) take at most {config.max_positions - 1}: split the line",
                 )
 
-    def _search(self, lines: list[Line], decoding: DecodingConfig, sampling: Sampling | None) -> list[list[Hypothesis]]:
+    def _search(
+        self, searched: StepModel[Any], lines: list[Line], decoding: DecodingConfig, sampling: Sampling | None
+    ) -> list[list[Hypothesis]]:
         src = pad_sequences([line.source for line in lines], suffix=EOS).to(self.device)
         limits = torch.tensor([self._limit(line, decoding) for line in lines], device=self.device)
         constraints = Constraints(
@@ -224,9 +232,8 @@ class Translator:
             if any(line.prefix for line in lines)
             else None,
         )
-        self.model.eval()
         with self.autocast():
-            arguments = self.searched, src, padding_mask(src, PAD), limits, SPECIAL
+            arguments = searched, src, padding_mask(src, PAD), limits, SPECIAL
             penalty = decoding.length_penalty, decoding.length_penalty_type
             if sampling is not None:
                 return sample(*arguments, sampling, decoding.n_best, *penalty, constraints)

@@ -133,7 +133,9 @@ class CTranslate2Translator(Translator):
                     "line, or translate without --engine ctranslate2",
                 )
 
-    def _search(self, lines: list[Line], decoding: DecodingConfig, sampling: Sampling | None) -> list[list[Hypothesis]]:
+    def _search(
+        self, searched: object, lines: list[Line], decoding: DecodingConfig, sampling: Sampling | None
+    ) -> list[list[Hypothesis]]:
         if sampling is not None or any(line.prefix for line in lines):
             raise ConfigError("--engine ctranslate2 neither samples nor takes prefixes: leave the engine out for that")
         found: list[list[Hypothesis]] = [[] for _ in lines]

@@ -49,20 +49,11 @@ class MultiHeadAttention(nn.Module):
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
         """x (B, T, D) asks, memory (B, S, D) answers; mask (B or 1, T or 1, S), True = may attend -> (B, T, D)."""
         if memory is x:
-            q, k, v = self.project(x, self.together(self.query, self.key, self.value))
+            q, k, v = self._project_together(x, (self.query, self.key, self.value))
         else:
             q = self.queries(x)
-            k, v = self.project(memory, self.together(self.key, self.value))
+            k, v = self._project_together(memory, (self.key, self.value))
         return self.attend(q, k, v, mask)
-
-    def together(self, *projections: Linear) -> tuple[Tensor, Tensor]:
-        """Several projections as one, which is faster than one after the other: weight (n * D, D) and bias (n * D)."""
-        return torch.cat([p.weight for p in projections]), torch.cat([p.bias for p in projections])
-
-    def project(self, x: Tensor, together: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
-        """The n projections of x (B, T, D), each (B, H, T, K)."""
-        projected = F.linear(x, *together)  # (B, T, n * D)
-        return tuple(map(self._split_heads, projected.chunk(projected.shape[-1] // x.shape[-1], dim=-1)))
 
     def queries(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, H, T, K)."""
@@ -76,18 +67,22 @@ class MultiHeadAttention(nn.Module):
         """(B, S, D) -> (B, H, S, K)."""
         return self._split_heads(self.value(memory))
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """q (B, H, T, K), k and v (B, H, S, K), mask (B or 1, T or 1, S) or None for all -> (B, T, D)."""
-        if mask is not None:
-            mask = mask.unsqueeze(1)  # (B, 1, T, S): the same for every head
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        """q (B, H, T, K), k and v (B, H, S, K), mask (B or 1, T or 1, S) -> (B, T, D)."""
+        mask = mask.unsqueeze(1)  # (B, 1, T, S): the same for every head
         p = self.dropout if self.training else 0.0
         if self.form == "fused":
             heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p)
         else:
-            if mask is None:
-                mask = torch.ones(1, 1, 1, k.shape[2], dtype=torch.bool, device=k.device)
             heads = dropout(attention_weights(q, k, mask), p) @ v  # (B, H, T, K)
         return self.output(heads.transpose(1, 2).flatten(2))  # (B, T, D)
+
+    def _project_together(self, x: Tensor, projections: tuple[Linear, ...]) -> tuple[Tensor, ...]:
+        """Several projections of one input as one matrix product, which is faster than one after the other."""
+        weight = torch.cat([projection.weight for projection in projections])
+        bias = torch.cat([projection.bias for projection in projections])
+        projected = F.linear(x, weight, bias)  # (B, T, n * D)
+        return tuple(map(self._split_heads, projected.chunk(len(projections), dim=-1)))
 
     def _split_heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)  # (B, T, D) -> (B, H, T, K)

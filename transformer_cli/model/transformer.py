@@ -1,16 +1,14 @@
 """The Transformer ("Attention Is All You Need", Vaswani et al. 2017), in the order of the paper.
 
     B batch   S source length   T target length   D d_model   H heads   K = D // H   F ffn_dim   V vocabulary
-    W rows of a sentence (beam)
 
-`forward` gives hidden states, `project` their logits: the loss decides itself how many logits exist at a time. For
-translation, `start`, `step` and `reorder` keep the keys and values of the words so far. The module knows nothing of
-training, devices or distribution.
+`forward` gives hidden states, `project` their logits: the loss decides itself how many logits exist at a time.
+`model.incremental` has the same decoder one word at a time, for translation. The module knows nothing of training,
+devices or distribution.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import NamedTuple, cast
 
 import torch
@@ -21,7 +19,6 @@ from torch.utils.checkpoint import checkpoint
 from transformer_cli.config.schema import ModelConfig
 from transformer_cli.model.attention import AttentionForm, MultiHeadAttention, attention_weights
 from transformer_cli.model.blocks import Dropout, Embedding, Identity, LayerNorm, Linear
-from transformer_cli.model.cache import DecoderState, LayerCache
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 
@@ -152,37 +149,6 @@ class DecoderLayer(nn.Module):
         x = self.cross_attention_norm(x + self.dropout(self.cross_attention(x, memory, src_mask)))
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
 
-    def start(self, memory: Tensor) -> LayerCache:
-        """No word yet: memory (B, S, D) -> a cache of B rows."""
-        own, cross = self.self_attention, self.cross_attention
-        keys, values = cross.project(memory, cross.together(cross.key, cross.value))  # (B, H, S, K)
-        return LayerCache(own.together(own.query, own.key, own.value), keys[:, :, :0], values[:, :, :0], keys, values)
-
-    def step(self, x: Tensor, cache: LayerCache, visible: Tensor | None, filled: int, src_mask: Tensor) -> Tensor:
-        """`forward` for the newest word of each row, which takes the places from `filled` on: x (B, W, D) -> (B, W, D).
-
-        visible (B, W, filled + W): which places each row sees; None for all.
-        """
-        h = self.self_attention_norm(x) if self.pre_norm else x
-        q, k, v = self.self_attention.project(h, cache.together)  # (B, H, W, K)
-        end = filled + x.shape[1]
-        cache.self_keys[:, :, filled:end] = k
-        cache.self_values[:, :, filled:end] = v
-        attended = self.self_attention.attend(q, cache.self_keys[:, :, :end], cache.self_values[:, :, :end], visible)
-        if self.pre_norm:
-            x = x + attended
-            x = x + self._attend_memory(self.cross_attention_norm(x), cache, src_mask)
-            x = x + self.feed_forward(self.feed_forward_norm(x))
-            return x
-        x = self.self_attention_norm(x + attended)
-        x = self.cross_attention_norm(x + self._attend_memory(x, cache, src_mask))
-        return self.feed_forward_norm(x + self.feed_forward(x))
-
-    def _attend_memory(self, x: Tensor, cache: LayerCache, src_mask: Tensor) -> Tensor:
-        """The rows of a sentence are the queries of one attention over its memory: (B, W, D) -> (B, W, D)."""
-        attention = self.cross_attention
-        return attention.attend(attention.queries(x), cache.memory_keys, cache.memory_values, src_mask)
-
 
 class Decoder(nn.Module):
     """A stack of decoder layers; pre-norm ends with one LayerNorm, post-norm needs none."""
@@ -291,13 +257,13 @@ class Transformer(nn.Module):
 
     def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
         """src (B, S), src_mask (B, 1, S) -> memory (B, S, D)."""
-        x = self._embed(src, self.source_embedding, self.source_positions, 0)
+        x = self._embed(src, self.source_embedding, self.source_positions)
         memory: Tensor = self.encoder(x, src_mask)
         return memory
 
     def decode(self, tgt: Tensor, tgt_mask: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
         """tgt (B, T), tgt_mask (B or 1, T, T), memory (B, S, D), src_mask (B, 1, S) -> hidden (B, T, D)."""
-        x = self._embed(tgt, self.target_embedding, self.target_positions, 0)
+        x = self._embed(tgt, self.target_embedding, self.target_positions)
         hidden: Tensor = self.decoder(x, tgt_mask, memory, src_mask)
         return hidden
 
@@ -305,55 +271,15 @@ class Transformer(nn.Module):
         """hidden (…, D) -> logits (…, V)."""
         return self.output(hidden)
 
-    def _embed(
-        self, ids: Tensor, embedding: Embedding, positions: SinusoidalPositions | LearnedPositions, start: int
-    ) -> Tensor:
+    def target_words(self, ids: Tensor, position: int) -> Tensor:
+        """What enters the decoder for words that all stand at one position, without dropout: (N) ids -> (N, D)."""
+        x: Tensor = self.target_embedding(ids) * math.sqrt(self.config.d_model) + self.target_positions(position, 1)
+        return x
+
+    def _embed(self, ids: Tensor, embedding: Embedding, positions: SinusoidalPositions | LearnedPositions) -> Tensor:
         """(B, T) -> (B, T, D). The word is scaled by sqrt(d_model) (section 3.4), the position is not."""
-        x = embedding(ids) * math.sqrt(self.config.d_model) + positions(start, ids.shape[1])
+        x = embedding(ids) * math.sqrt(self.config.d_model) + positions(0, ids.shape[1])
         return self.embedding_dropout(x)
-
-    # Translation, a word at a time: the protocol of decoding.search. For evaluation mode.
-
-    def start(self, src: Tensor, src_mask: Tensor) -> DecoderState:
-        """Encode once: src (B, S), src_mask (B, 1, S) -> the state of B sentences with one row each and no word yet."""
-        memory = self.encode(src, src_mask)
-        visible = torch.empty(len(src), 1, 0, dtype=torch.bool, device=src.device)
-        return DecoderState(tuple(layer.start(memory) for layer in self.decoder.layers), src_mask, visible, 0)
-
-    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """The newest word of each row, (B, W) -> logits of the next, (B, W, V), and the longer state.
-
-        The caches are written in place: the state given cannot be used again.
-        """
-        sentences, width = tokens.shape
-        state = state.with_room(width)
-        itself = torch.eye(width, dtype=torch.bool, device=tokens.device).expand(sentences, -1, -1)
-        visible = torch.cat([state.visible, itself], dim=2)  # (B, W, filled + W)
-        # A row sees as many places as it has words: if there are no more, it sees all.
-        seen = None if visible.shape[2] == state.position + 1 else visible
-        x = self.target_embedding(tokens) * math.sqrt(self.config.d_model)  # (B, W, D)
-        x = self.embedding_dropout(x + self.target_positions(state.position, 1))
-        for layer, cache in zip(self.decoder.layers, state.layers, strict=True):
-            x = layer.step(x, cache, seen, state.filled, state.src_mask)
-        logits = self.project(self.decoder.norm(x))  # (B, W, V)
-        return logits, replace(state, visible=visible, position=state.position + 1)
-
-    def reorder(self, state: DecoderState, rows: Tensor) -> DecoderState:
-        """Go on with these rows only: (B', W') numbers of present rows, one line a sentence that stays.
-
-        A row may be named several times (its beam splits) or not at all (it dies). All rows of a line must belong to
-        the same sentence, and the sentences must keep their order.
-        """
-        width = state.visible.shape[1]
-        visible = state.visible.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, -1)
-        if len(rows) == len(state.src_mask):  # sentences keep their order: all there means none moved
-            return replace(state, visible=visible)
-        sentences = rows[:, 0].div(width, rounding_mode="floor")  # (B')
-        layers = tuple(
-            LayerCache(cache.together, *(tensor.index_select(0, sentences) for tensor in cache[1:]))
-            for cache in state.layers
-        )
-        return replace(state, layers=layers, src_mask=state.src_mask.index_select(0, sentences), visible=visible)
 
     @torch.no_grad()
     def attention_maps(self, src: Tensor, src_mask: Tensor, tgt: Tensor, tgt_mask: Tensor) -> AttentionMaps:
