@@ -24,6 +24,7 @@ from transformer_cli.training.loss import smoothed_cross_entropy
 from transformer_cli.training.step import batch_loss
 
 _SAMPLES = 100  # translations kept of each validation
+_SCORE_THAT_COUNTS = 1.0  # below it translations are wrong through and through, and their BLEU is noise
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,13 @@ class Validation:
     hypotheses: list[str]
 
     def by(self, metric: str) -> float:
-        """The score of `best_metric`, higher being better; minus infinity for a loss that is no number."""
-        if metric == "loss":
-            return -self.loss if math.isfinite(self.loss) else -math.inf
-        return next(score.value for score in self.scores if score.name.lower().startswith(metric))
+        """What `best_metric` makes of it, higher being better: the score, or, where that says nothing yet, minus the
+        loss, which is below every score; minus infinity for a loss that is no number."""
+        if metric != "loss":
+            score = next(score.value for score in self.scores if score.name.lower().startswith(metric))
+            if score >= _SCORE_THAT_COUNTS:
+                return score
+        return -self.loss if math.isfinite(self.loss) else -math.inf
 
     def event(self) -> dict[str, Any]:
         """Its line in the metrics, but for where training stands."""

@@ -1,0 +1,46 @@
+"""What one validation is worth beside another."""
+
+import math
+
+import pytest
+
+from transformer_cli.config.schema import DecodingConfig
+from transformer_cli.evaluation.scores import Score
+from transformer_cli.training.state import TrainingState
+from transformer_cli.training.validate import Validation
+
+
+def validation(loss: float, bleu: float, chrf: float = 50.0) -> Validation:
+    scores = [Score("BLEU", bleu, ""), Score("chrF2", chrf, "")]
+    return Validation(loss, loss, 1, scores, DecodingConfig(), [], [])
+
+
+def test_from_1_on_the_score_decides_whatever_the_loss() -> None:
+    assert validation(9.0, 1.0).by("bleu") == 1.0
+    assert validation(9.0, 31.25).by("bleu") == 31.25
+    assert validation(9.0, 31.25, 40.5).by("chrf") == 40.5
+    assert validation(9.0, 31.25).by("loss") == -9.0
+
+
+@pytest.mark.parametrize("bleu", [0.0, 0.3, 0.999])
+def test_below_1_the_loss_decides(bleu: float) -> None:
+    assert validation(4.5, bleu).by("bleu") == -4.5
+    assert validation(4.5, 20.0, bleu).by("chrf") == -4.5
+
+
+def test_a_score_of_1_is_better_than_any_below_whatever_the_loss() -> None:
+    assert validation(100.0, 1.0).by("bleu") > validation(0.001, 0.999).by("bleu")
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_is_the_worst(loss: float) -> None:
+    assert validation(loss, 0.5).by("bleu") == validation(loss, 30.0).by("loss") == -math.inf
+
+
+def test_while_bleu_is_noise_a_falling_loss_keeps_patience_up() -> None:
+    state, best = TrainingState(), []
+    for step, (loss, bleu) in enumerate([(5.0, 0.4), (4.0, 0.0), (4.5, 0.9), (4.6, 1.2), (3.0, 0.2), (4.7, 1.3)], 1):
+        state.step = step
+        state.record_validation(validation(loss, bleu).by("bleu"))
+        best.append((state.best_step, state.bad_validations))
+    assert best == [(1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (6, 0)]
