@@ -150,6 +150,38 @@ def test_a_damaged_best_checkpoint_does_not_end_a_run(
     assert "the best model so far, of step 4, cannot be put back" in caplog.text
 
 
+@pytest.mark.parametrize("damaged", [4, 8])
+def test_a_damaged_checkpoint_is_left_out_of_the_average_and_named(
+    finished: Path, run: Path, damaged: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    path = checkpoint.checkpoint_path(run, damaged)
+    choose_model = loop.choose_model
+
+    def after_damage(*arguments: Any) -> None:
+        path.write_bytes(path.read_bytes()[:-100])
+        choose_model(*arguments)
+
+    monkeypatch.setattr(loop, "choose_model", after_damage)
+    train(config_in(finished, max_steps=16), run, resume=True)
+    others = [step for step in (4, 8, 12, 16) if step != damaged]
+    assert [event["averaged"] for event in events(run, "valid") if "averaged" in event][-1] == others
+    assert [line for line in warnings_of(caplog, "the average is made without it") if str(path) in line]
+    assert any(f"average of 3 checkpoints, steps {', '.join(map(str, others))}  " in line for line in caplog.messages)
+    assert events(run, "test")[-1]["step"] == 16
+
+
+def test_with_one_intact_checkpoint_there_is_no_average_and_the_best_is_used(
+    finished: Path, run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint.checkpoint_path(run, 4).write_bytes(b"")
+    unfinish(run)
+    train(config_in(finished), run, resume=True)
+    assert len(warnings_of(caplog, "the average is made without it")) == 1
+    assert [event for event in events(run, "valid") if "averaged" in event] == []
+    assert checkpoint.read(run / "model.safetensors").origin["kind"] == "best"
+
+
 def test_a_run_that_ends_where_it_was_not_validated_is_validated_there(finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     seldom = {"valid_steps": 100, "save_steps": 2}

@@ -39,6 +39,7 @@ def test_json_keeps_every_bit() -> None:
         skipped=23,
         skipped_in_a_row=19,
         batch_size=2048,
+        besides=[123_000],
         stopped_at=123_456,
         interval=Interval(loss=1e9 + 1e-7, nll=2**53 - 1.0, tokens=987_654, seconds=1.1),
         loss_scale={"scale": 65536.0, "growth_factor": 2.0, "_growth_tracker": 12},
@@ -52,7 +53,7 @@ def test_json_keeps_every_bit() -> None:
 
 def test_a_state_from_before_a_field_was_added_has_its_beginning() -> None:
     plain = TrainingState(step=5, skipped=3, batch_size=2048).to_plain()
-    for key in ("skipped", "skipped_in_a_row", "batch_size", "stopped_at"):
+    for key in ("skipped", "skipped_in_a_row", "batch_size", "besides", "stopped_at"):
         del plain[key]
     assert TrainingState.from_plain(plain) == TrainingState(step=5)
 
@@ -148,6 +149,57 @@ def test_of_equal_steps_the_lower_number_comes_first_not_the_lower_text() -> Non
     state = validated(1.0, 1.0, every=90)
     assert list(state.scores) == ["90", "180"]
     assert state.best_steps(2, [90, 180]) == [90, 180]
+
+
+# --- checkpoints ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keep_last", "keep_best", "kept"),
+    [
+        (5, 0, {10, 20, 30, 40, 50}),
+        (2, 0, {40, 50}),
+        (1, 0, {50}),
+        (2, 1, {20, 40, 50}),
+        (1, 3, {20, 30, 50}),  # 30 ties with 40, and is the earlier
+        (9, 9, {10, 20, 30, 40, 50}),
+    ],
+)
+def test_the_last_and_the_best_checkpoints_are_kept(keep_last: int, keep_best: int, kept: set[int]) -> None:
+    state = validated(1.0, 5.0, 4.0, 4.0, 4.5)
+    config = limits(keep_last=keep_last, keep_best=keep_best, average_last=1)
+    assert state.checkpoints_to_keep([10, 20, 30, 40], due=True, config=config) == kept
+
+
+def test_a_checkpoint_for_a_best_stays_while_it_is_one_and_counts_among_no_last() -> None:
+    state, config, saved = TrainingState(), limits(keep_last=2, keep_best=1, average_last=1), set()
+    history = []
+    for step, score, due in ((10, 1.0, False), (20, 2.0, False), (30, 1.0, True), (60, 1.5, True), (90, 1.0, True),
+                             (100, 3.0, False), (120, 4.0, True)):  # fmt: skip
+        state.step = step
+        state.record_validation(score)
+        saved = state.checkpoints_to_keep(saved, due, config)
+        history.append((sorted(saved), state.besides))
+    assert history == [
+        ([10], [10]),
+        ([20], [20]),
+        ([20, 30], [20]),
+        ([20, 30, 60], [20]),
+        ([20, 60, 90], [20]),
+        ([60, 90, 100], [100]),
+        ([90, 120], []),
+    ]
+
+
+def test_a_checkpoint_that_a_stop_asked_for_lasts_until_the_next_however_good_it_is() -> None:
+    state, config = validated(3.0, 2.0), limits(keep_last=2, keep_best=2, average_last=1)
+    state.step = 25
+    assert state.checkpoints_to_keep([10, 20], due=False, config=config) == {10, 20, 25}
+    assert (state.stopped_at, state.besides) == (25, [])
+    state.record_validation(2.5)  # which it was stopped before
+    state.step = 30
+    assert state.checkpoints_to_keep([10, 20, 25], due=True, config=config) == {10, 20, 30}
+    assert state.stopped_at is None
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------

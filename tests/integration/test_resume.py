@@ -4,13 +4,14 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 import torch
-from runs import assert_same_run, metrics
+from runs import assert_same_run, metrics, saved_steps
 from safetensors.torch import save
 
 from transformer_cli import checkpoint
@@ -96,6 +97,80 @@ def test_a_run_cut_at_any_update_ends_as_if_it_had_not_been(
     resumed = train(small, run, *UNTIL_100, flags=["--resume"])
     assert f"resumed after step {saved_at}" in resumed.stderr
     assert resumed.stdout.startswith("test BLEU ")
+    assert_same_run(run, unbroken)
+
+
+class Killed(BaseException):
+    """Ends a process as `kill -9` does, nothing being put in order."""
+
+
+BETWEEN = ("training.log_steps=1", "training.valid_steps=10", "training.save_steps=30", "training.max_steps=70",
+           "training.best_metric=loss")  # fmt: skip
+
+
+@pytest.fixture
+def spoilt_from_21(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At such a rate all is forgotten, so that step 20 stays the best."""
+    monkeypatch.setattr(loop, "learning_rate", lambda step, _: 0.01 if step <= 20 else 1.0)
+
+
+@pytest.mark.usefixtures("spoilt_from_21")
+@pytest.mark.parametrize("left", ["whole", "damaged", "gone", "of a later step"])
+def test_a_best_step_that_is_no_save_step_is_put_back_after_a_kill(
+    train: Command, small: Path, tmp_path: Path, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unbroken, run = tmp_path / "unbroken", tmp_path / "run"
+    assert train(small, unbroken, *BETWEEN).returncode == 0
+    assert saved_steps(unbroken) == [20, 30, 60, 70]
+    model = unbroken / "model.safetensors"
+    assert checkpoint.read(model).origin == {"kind": "best", "step": 20}
+    # The last that were due, without 20, which is there for being the best.
+    assert metrics(unbroken)[-2]["averaged"] == [30, 60, 70]
+
+    update = Updater.update
+
+    def killed_at_44(self: Updater, batches: Any, step: int, rate: float) -> UpdateResult:
+        if step == 44:
+            raise Killed
+        return update(self, batches, step, rate)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Updater, "update", killed_at_44)
+        train(small, run, *BETWEEN)
+    assert saved_steps(run) == [20, 30]
+    model = run / "model.safetensors"
+    if left == "damaged":
+        model.write_bytes(model.read_bytes()[:-1])
+    elif left == "gone":
+        model.unlink()
+    elif left == "of a later step":
+        later = checkpoint.read(checkpoint.checkpoint_path(unbroken, 70))
+        checkpoint.write(model, replace(later, origin={"kind": "best", "step": 40}, training={}, optimizer={}))
+    assert train(small, run, *BETWEEN, flags=["--resume"]).returncode == 0
+    assert_same_run(run, unbroken)
+
+
+@pytest.mark.usefixtures("spoilt_from_21")
+def test_the_model_is_never_ahead_of_the_checkpoint_that_a_killed_run_goes_on_from(
+    train: Command, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unbroken, run = tmp_path / "unbroken", tmp_path / "run"
+    settings = (*BETWEEN, "training.keep_best=0", "training.average_last=1")
+    assert train(small, unbroken, *settings).returncode == 0
+    assert saved_steps(unbroken) == [30, 60, 70]
+    write = checkpoint.write
+
+    def killed_between(path: Path, file: checkpoint.ModelFile) -> None:
+        if file.origin == {"kind": "best", "step": 20}:
+            raise Killed
+        write(path, file)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(checkpoint, "write", killed_between)
+        train(small, run, *settings)
+    assert saved_steps(run) == [20]
+    assert checkpoint.read(run / "model.safetensors").origin == {"kind": "best", "step": 10}
+    assert train(small, run, *settings, flags=["--resume"]).returncode == 0
     assert_same_run(run, unbroken)
 
 

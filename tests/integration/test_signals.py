@@ -20,7 +20,8 @@ from transformer_cli.training.step import Updater
 
 Command = Callable[..., CompletedProcess[str]]
 
-# Saved at 4, 8, 12, 16 and 20, validated at 6, 12, 18 and 20; 16 and 20 are averaged.
+# Saved at 4, 8, 12, 16 and 20, validated at 6, 12, 18 and 20, each of which is the best so far and saved, too; 16 and 20
+# are averaged.
 SETTINGS = (
     "model.attention_dropout=0.1",
     "training.log_steps=1",
@@ -120,7 +121,7 @@ def test_a_run_that_is_stopped_again_and_again_is_the_unbroken_run(
         with signalled(Updater, "update", 1 if flags else 9, signal.SIGTERM):
             assert train(small, run, *SETTINGS, flags=flags).returncode == 143
     # What the last stop left has taken the place of what the ones before left.
-    assert saved_steps(run) == [4, 8, 11]
+    assert saved_steps(run) == [4, 6, 8, 11]
     with signalled(Translator, "best_texts", 1, signal.SIGTERM):
         assert train(small, run, *SETTINGS, flags=["--resume"]).returncode == 143
     # A validation that is made up is abandoned like any other.
@@ -141,7 +142,7 @@ def test_a_second_ctrl_c_leaves_at_once_without_saving(
     assert (done.returncode, done.stdout) == (130, "")
     assert "SIGTERM: finishing this step and saving (Ctrl-C leaves at once)\n" in done.stderr
     assert done.stderr.endswith("interrupted\n")
-    assert saved_steps(run) == [4, 8]
+    assert saved_steps(run) == [4, 6, 8]
     assert train(small, run, *SETTINGS, flags=["--resume"]).returncode == 0
     assert_same_run(run, unbroken)
 
@@ -159,7 +160,7 @@ def test_patience_may_run_out_in_a_validation_that_was_made_up(train: Command, s
     settings += ("training.log_steps=1",)
     whole, run = tmp_path / "whole", tmp_path / "run"
     assert train(small, whole, *settings).returncode == 0
-    assert saved_steps(whole) == [6]
+    assert saved_steps(whole) == [3, 6]
     with signalled(Translator, "best_texts", 2, signal.SIGTERM):
         assert train(small, run, *settings).returncode == 143
     assert train(small, run, *settings, flags=["--resume"]).returncode == 0

@@ -435,7 +435,7 @@ def test_the_average_of_the_last_is_used_when_it_is_better(
     rate = ("training.lr_schedule=constant", "training.learning_rate=0.05", "training.batch_size=8")
     done = train(config, tmp_path / "run", *rate, "training.max_steps=100", "training.best_metric=loss")
     assert done.returncode == 0
-    assert "average of steps 60, 70, 80, 90, 100" in done.stderr
+    assert "average of 5 checkpoints, steps 60, 70, 80, 90, 100  " in done.stderr
     assert "(used)" in done.stderr
     *single, average = events(tmp_path / "run", "valid")
     assert average["averaged"] == [60, 70, 80, 90, 100]

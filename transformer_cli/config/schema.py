@@ -208,17 +208,17 @@ class TrainingConfig(Section):
     valid_steps: Positive = 500
     """Steps between validations."""
     save_steps: Positive | None = None
-    """Steps between checkpoints. Left out: the same as `valid_steps`."""
+    """Steps between checkpoints. Left out: the same as `valid_steps`. A new best and the end are saved besides."""
     log_steps: Positive = 50
     """Steps between log lines."""
     keep_last: Positive = 5
     """Latest checkpoints that are kept."""
     keep_best: Annotated[int, Field(ge=0)] = 1
-    """Best checkpoints that are kept besides."""
+    """Best checkpoints that are kept besides: with them a model file that is lost comes back on `--resume`."""
     average_last: Positive = 5
     """Latest checkpoints averaged at the end; the average is used if it validates better than the best. 1: never."""
     best_metric: Literal["bleu", "chrf", "loss"] = "bleu"
-    """What makes a checkpoint the best."""
+    """What makes a checkpoint the best. A score below 1 is noise: until it is there, the validation loss decides."""
     patience: Positive | None = 10
     """Validations without a new best after which training ends. `null`: never."""
 

@@ -1,14 +1,16 @@
 """The end of a run: the best checkpoint or the average of the last, and its scores on the test sets."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from transformer_cli import checkpoint
 from transformer_cli.config.schema import Config
 from transformer_cli.data.corpus import Pair
 from transformer_cli.decoding.lines import write_lines
 from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import CheckpointError
 from transformer_cli.evaluation.scores import Score, result_line, scores_json
 from transformer_cli.log import LOGGER, Metrics
 from transformer_cli.training.run_dir import RunDir
@@ -45,8 +47,9 @@ def choose_model(
     The translator is left with the weights chosen.
     """
     settings = config.training
-    last = checkpoint.list_checkpoints(run.path)[-settings.average_last :]
-    if settings.average_last > 1 and len(last) > 1:
+    due = [(step, path) for step, path in checkpoint.list_checkpoints(run.path) if step not in state.besides]
+    last = _intact(due[-settings.average_last :]) if settings.average_last > 1 else []
+    if len(last) > 1:
         weights = checkpoint.average_weights([path for _, path in last])
         translator.model.load_state_dict(weights, strict=False)  # tied names are in a file once
         found = validator.validate(translator)
@@ -55,7 +58,8 @@ def choose_model(
         metrics.write("valid", {"step": state.step, "epoch": state.current_epoch, "averaged": steps, **found.event()})
         better = state.best_score is None or score > state.best_score
         LOGGER.info(
-            "average of steps %s  %s  (%s)",
+            "average of %d checkpoints, steps %s  %s  (%s)",
+            len(steps),
             ", ".join(map(str, steps)),
             found.in_words(),
             "used" if better else f"step {state.best_step} is better",
@@ -64,6 +68,19 @@ def choose_model(
             checkpoint.write(run.model, translator.as_file({"kind": "average", "steps": steps}))
             return
     translator.model.load_state_dict(dict(checkpoint.read(run.model).weights), strict=False)
+
+
+def _intact(saved: Sequence[tuple[int, Path]]) -> list[tuple[int, Path]]:
+    """Those that can be read; the others are named."""
+    intact = []
+    for step, path in saved:
+        try:
+            checkpoint.read(path)
+        except CheckpointError as error:
+            LOGGER.warning("%s; the average is made without it", error)
+        else:
+            intact.append((step, path))
+    return intact
 
 
 def test_model(

@@ -102,39 +102,39 @@ class Job:
         LOGGER.info("step %d  %s%s", state.step, found.in_words(), "  (best)" if is_best else "")
         found.write_samples(self.run.samples_path(state.step))
         self.warn(self.alarms.at_validation(state.step, found))
-        if is_best:
-            checkpoint.write(self.run.model, self.translator.as_file({"kind": "best", "step": state.step}))
         return True
 
     def save_if_due(self, stopping: bool) -> None:
-        """Write a checkpoint where that is to be done, and on stopping. One that only a stop asked for lasts until the
-        next, or it would be averaged with the others."""
+        """Write a checkpoint where that is to be done, at a new best, and on stopping; then the model, if it is the
+        best so far."""
         state, settings = self.state, self.config.training
         ended = state.stop_reason(settings) is not None
-        scheduled = state.step % (settings.save_steps or settings.valid_steps) == 0 or ended
-        if scheduled or stopping:
+        due = state.step % (settings.save_steps or settings.valid_steps) == 0 or ended
+        is_best = state.best_step == state.step
+        if due or is_best or stopping:
             if self.group.is_main:
-                self._save(scheduled)
+                self._save(due)
+                # After the checkpoint, so that the model is never ahead of what a killed run goes on from.
+                if is_best:
+                    checkpoint.write(self.run.model, self.translator.as_file({"kind": "best", "step": state.step}))
             self.group.from_main(bytes)  # writing may take longer than an exchange waits
             self.group.least(0)  # and all have heard of it before the main process may end
 
-    def _save(self, scheduled: bool) -> None:
+    def _save(self, due: bool) -> None:
         state, settings = self.state, self.config.training
         state.metrics_lines = self.metrics.lines
         state.loss_scale = self.updater.scaler.state_dict()
         state.batch_size = self.updater.batch_size if self.updater.batch_size != settings.batch_size else None
-        before, state.stopped_at = state.stopped_at, None if scheduled else state.step
+        kept = state.checkpoints_to_keep(
+            [step for step, _ in checkpoint.list_checkpoints(self.run.path)], due, settings
+        )
         file = replace(
             self.translator.as_file({"kind": "checkpoint", "step": state.step}),
             training=state.to_plain(),
             optimizer=self.updater.optimizer_tensors(),
         )
         checkpoint.write(checkpoint.checkpoint_path(self.run.path, state.step), file)
-        if before is not None and before != state.step:
-            checkpoint.checkpoint_path(self.run.path, before).unlink(missing_ok=True)
-        if scheduled:
-            steps = [step for step, _ in checkpoint.list_checkpoints(self.run.path)]
-            self.run.prune_checkpoints(settings.keep_last, state.best_steps(settings.keep_best, steps))
+        self.run.prune_checkpoints(kept)
 
     def log(self, progress: Progress, rate: float, grad_norm: float) -> None:
         """A line on the updates since the last one."""

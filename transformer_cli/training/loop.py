@@ -68,8 +68,9 @@ def _train(job: Job, stop: StopRequests) -> None:
     planned_epoch = -1
     before, began = state.seconds, time.monotonic()
 
-    # A stop request in the middle of a validation, or a limit that was lowered since, has left it to be done.
-    if job.validate_if_due(stop):
+    # A stop request in the middle of a validation, or a limit that was lowered since, has left it to be done; and where
+    # the run ends is saved as such, whatever the checkpoint was written for.
+    if job.validate_if_due(stop) or state.stop_reason(settings):
         job.save_if_due(stopping=False)
 
     with Progress(settings.max_steps, state.step, shown=group.is_main) as progress:
@@ -102,14 +103,14 @@ def _train(job: Job, stop: StopRequests) -> None:
             if state.step % settings.log_steps == 0 or state.stop_reason(settings):
                 job.log(progress, rate, result.grad_norm)
 
-            # every valid_steps, and at the end: validate, and keep the model if it is the best so far
+            # every valid_steps, and at the end: validate
             if not stopping:
                 try:
                     job.validate_if_due(stop)
                 except Stopped:
                     stopping = True
 
-            # every save_steps, at the end and when stopping: save all that resuming needs
+            # every save_steps, at a new best, at the end and when stopping: save all that resuming needs
             job.save_if_due(stopping)
             if stopping:
                 raise Stopped(stop.signal or signal.SIGTERM)

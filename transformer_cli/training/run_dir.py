@@ -12,7 +12,7 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
@@ -123,11 +123,10 @@ class RunDir:
             if later > step:
                 path.unlink()
 
-    def prune_checkpoints(self, keep_last: int, best_steps: Sequence[int]) -> None:
-        """Keep the latest checkpoints and those of the best steps."""
-        saved = list_checkpoints(self.path)
-        for step, path in saved[:-keep_last]:
-            if step not in best_steps:
+    def prune_checkpoints(self, kept: Collection[int]) -> None:
+        """Keep the checkpoints of these steps only."""
+        for step, path in list_checkpoints(self.path):
+            if step not in kept:
                 path.unlink()
 
 

@@ -43,6 +43,7 @@ class TrainingState:
     skipped: int = 0  # updates whose loss or gradient was not finite
     skipped_in_a_row: int = 0
     batch_size: int | None = None  # the most that goes through the model at once, since memory ran out
+    besides: list[int] = field(default_factory=list)  # steps of checkpoints that are kept only for being the best
     stopped_at: int | None = None  # step of a checkpoint that only a stop request asked for
     interval: Interval = field(default_factory=Interval)
     loss_scale: dict[str, Any] = field(default_factory=dict)  # fp16 only
@@ -82,6 +83,20 @@ class TrainingState:
             return True
         self.bad_validations += 1
         return False
+
+    def checkpoints_to_keep(self, saved: Collection[int], due: bool, config: TrainingConfig) -> set[int]:
+        """Of the checkpoints that there are, and the one of this step, those that are to stay.
+
+        The last that were due, and the best. One that only a stop asked for lasts until the next.
+        """
+        candidates = {*saved} - {self.stopped_at} | {self.step}
+        is_best = self.best_step == self.step
+        self.stopped_at = None if due or is_best else self.step
+        self.besides = [step for step in self.besides if step != self.step] + [self.step] * (is_best and not due)
+        last = sorted(candidates - {*self.besides, self.stopped_at})[-config.keep_last :]
+        kept = {self.step, *last, *self.best_steps(config.keep_best, candidates)}
+        self.besides = [step for step in self.besides if step in kept]
+        return kept
 
     def stop_reason(self, config: TrainingConfig) -> str | None:
         """Why training is over, in the words of its limits; None while it is not."""
