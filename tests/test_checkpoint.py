@@ -31,14 +31,12 @@ from transformer_cli.checkpoint import (
     METADATA_KEY,
     ModelFile,
     average_weights,
-    checkpoint_path,
-    list_checkpoints,
-    locate,
     read,
     write,
 )
 from transformer_cli.config.schema import Config
 from transformer_cli.errors import CheckpointError
+from transformer_cli.run_files import checkpoint_path, list_checkpoints, locate
 
 PACKAGE = Path(transformer_cli.__file__).parent
 
@@ -718,13 +716,13 @@ def test_a_folder_without_a_model_is_answered_with_what_to_name_instead(
     monkeypatch.chdir(tmp_path)
     Path("mine").mkdir()
     with pytest.raises(CheckpointError, match=r"mine holds no model\.safetensors: it is not a run directory"):
-        checkpoint.locate(Path("mine"))
-    saved = checkpoint.checkpoint_path(Path("mine"), 10)
+        locate(Path("mine"))
+    saved = checkpoint_path(Path("mine"), 10)
     saved.parent.mkdir()
     saved.touch()
     with pytest.raises(CheckpointError, match=f"a checkpoint can be named instead, such as {saved}"):
-        checkpoint.locate(Path("mine"))
+        locate(Path("mine"))
     Path("runs/mine").mkdir(parents=True)
     Path("runs/mine/model.safetensors").touch()
     with pytest.raises(CheckpointError, match="the run is in runs/mine"):
-        checkpoint.locate(Path("mine"))
+        locate(Path("mine"))

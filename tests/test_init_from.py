@@ -17,6 +17,7 @@ from transformer_cli.data.tokenizer import PAD, train_tokenizers
 from transformer_cli.decoding.translator import load_model, load_tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.run_files import checkpoint_path
 from transformer_cli.training.resume import weights_to_start_from
 
 MODEL = {"d_model": 16, "ffn_dim": 24, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 2, "dropout": 0.3}
@@ -89,7 +90,7 @@ def test_the_tokenizer_and_the_model_come_with_the_weights_and_all_else_stays(ba
 def test_it_names_a_run_or_a_file(base: Callable[..., Path], place: str) -> None:
     path = base()
     file = checkpoint.read(path)
-    saved = checkpoint.checkpoint_path(path.parent, 5)
+    saved = checkpoint_path(path.parent, 5)
     checkpoint.write(saved, replace(file, training={"step": 5}, optimizer={"x.exp_avg": torch.ones(2)}))
     named = {"a run": path.parent, "its model": path, "a checkpoint": saved}[place]
     found = weights_to_start_from(config_from(named))

@@ -21,6 +21,7 @@ from transformer_cli.data.batching import Batch, Update, plan_epoch
 from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, NewerVersionError, NothingToDo, UserError
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.run_files import checkpoint_path, list_checkpoints
 from transformer_cli.training import loop, step
 from transformer_cli.training.loop import train
 from transformer_cli.training.loss import LossSums
@@ -104,15 +105,15 @@ def test_a_finished_run_has_nothing_to_do_until_its_limit_is_raised(finished: Pa
 def test_a_damaged_checkpoint_is_passed_over_and_never_met_again(
     finished: Path, run: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    newest = checkpoint.checkpoint_path(run, 8)
+    newest = checkpoint_path(run, 8)
     newest.write_bytes(newest.read_bytes()[:-100])
     train(config_in(finished, max_steps=12, save_steps=5), run, resume=True)
     assert f"{newest} is not a safetensors file" in caplog.text
-    assert [step for step, _ in checkpoint.list_checkpoints(run)] == [4, 5, 10, 12]
+    assert [step for step, _ in list_checkpoints(run)] == [4, 5, 10, 12]
 
 
 def test_a_model_among_the_checkpoints_is_none(finished: Path, run: Path, caplog: pytest.LogCaptureFixture) -> None:
-    foreign = checkpoint.checkpoint_path(run, 9)
+    foreign = checkpoint_path(run, 9)
     shutil.copy(run / "model.safetensors", foreign)
     train(config_in(finished, max_steps=9), run, resume=True)
     assert f"{foreign} is a model without a training state" in caplog.text
@@ -121,7 +122,7 @@ def test_a_model_among_the_checkpoints_is_none(finished: Path, run: Path, caplog
 def test_a_checkpoint_of_a_later_version_is_not_passed_over(
     finished: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    newest = checkpoint.checkpoint_path(run, 8)
+    newest = checkpoint_path(run, 8)
     file = checkpoint.read(newest)
     with monkeypatch.context() as later:
         later.setattr(checkpoint, "FORMAT_VERSION", 99)
@@ -142,7 +143,7 @@ def test_a_finished_model_without_checkpoints_is_not_trained_away(finished: Path
 def test_a_damaged_best_checkpoint_does_not_end_a_run(
     finished: Path, run: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    last, best = checkpoint.checkpoint_path(run, 8), checkpoint.checkpoint_path(run, 4)
+    last, best = checkpoint_path(run, 8), checkpoint_path(run, 4)
     file = checkpoint.read(last)
     checkpoint.write(last, replace(file, training=dict(file.training) | {"best_step": 4}))
     best.write_bytes(b"")
@@ -155,7 +156,7 @@ def test_a_damaged_checkpoint_is_left_out_of_the_average_and_named(
     finished: Path, run: Path, damaged: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    path = checkpoint.checkpoint_path(run, damaged)
+    path = checkpoint_path(run, damaged)
     choose_model = loop.choose_model
 
     def after_damage(*arguments: Any) -> None:
@@ -174,7 +175,7 @@ def test_a_damaged_checkpoint_is_left_out_of_the_average_and_named(
 def test_with_one_intact_checkpoint_there_is_no_average_and_the_best_is_used(
     finished: Path, run: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    checkpoint.checkpoint_path(run, 4).write_bytes(b"")
+    checkpoint_path(run, 4).write_bytes(b"")
     unfinish(run)
     train(config_in(finished), run, resume=True)
     assert len(warnings_of(caplog, "the average is made without it")) == 1
@@ -186,7 +187,7 @@ def test_a_run_that_ends_where_it_was_not_validated_is_validated_there(finished:
     run = tmp_path / "run"
     seldom = {"valid_steps": 100, "save_steps": 2}
     train(config_in(finished, max_steps=3, **seldom), run)
-    for path in (checkpoint.checkpoint_path(run, 3), run / "model.safetensors"):
+    for path in (checkpoint_path(run, 3), run / "model.safetensors"):
         path.unlink()
     unfinish(run)
     train(config_in(finished, max_steps=1, **seldom), run, resume=True)
@@ -241,7 +242,7 @@ def assert_same_weights(found: ModelFile, expected: ModelFile) -> None:
 def test_a_gradient_that_stays_no_number_ends_a_run_with_its_last_checkpoint_as_it_was(
     finished: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = checkpoint.read(checkpoint.checkpoint_path(run, 8))
+    good = checkpoint.read(checkpoint_path(run, 8))
     seen = spoil(monkeypatch, lambda number: number > 8)
     config = config_in(finished, max_steps=100)
     with pytest.raises(UserError) as caught:
@@ -258,7 +259,7 @@ def test_a_gradient_that_stays_no_number_ends_a_run_with_its_last_checkpoint_as_
         "training.noam_factor or training.learning_rate, warm up longer, or use precision fp32"
     )
     # What was saved on the way is what was there before the first of them, and can be used.
-    saved = checkpoint.list_checkpoints(run)
+    saved = list_checkpoints(run)
     assert [number for number, _ in saved] == [8, 12, 16, 20, 24]
     for number, path in saved[1:]:
         file = checkpoint.read(path)
@@ -339,14 +340,14 @@ def test_the_batch_that_memory_allows_is_remembered_with_the_run(
         assert found["tgt_tokens"] == expected["tgt_tokens"]
         assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
 
-    remembered = checkpoint.read(checkpoint.checkpoint_path(tmp_path / "run", 8)).training["batch_size"]
+    remembered = checkpoint.read(checkpoint_path(tmp_path / "run", 8)).training["batch_size"]
     assert remembered <= 20
     caplog.clear()
     longer = without_dropout(config_in(finished, max_steps=10))
     train(longer, tmp_path / "run", resume=True)
     assert warnings_of(caplog, "out of memory with ") == []
     assert len([size for size in cells if size > 20]) == 1
-    assert checkpoint.read(checkpoint.checkpoint_path(tmp_path / "run", 10)).training["batch_size"] == remembered
+    assert checkpoint.read(checkpoint_path(tmp_path / "run", 10)).training["batch_size"] == remembered
 
 
 def test_a_run_goes_on_bit_for_bit_however_its_updates_are_cut_into_their_groups(
@@ -356,7 +357,7 @@ def test_a_run_goes_on_bit_for_bit_however_its_updates_are_cut_into_their_groups
         run = Path(shutil.copytree(finished / "run", tmp_path / str(accumulation)))
         cut = {"batch_size": batch_size, "gradient_accumulation_steps": accumulation}
         train(config_in(finished, max_steps=12, **cut), run, resume=True)
-        return checkpoint.read(checkpoint.checkpoint_path(run, 12))
+        return checkpoint.read(checkpoint_path(run, 12))
 
     whole = end_of(128, 1)
     assert_same_weights(end_of(64, 2), whole)
@@ -373,7 +374,7 @@ def test_a_disk_that_is_full_ends_a_run_with_what_was_saved_intact(
             train(config_in(finished, max_steps=12), run, resume=True)
     assert {path: path.read_bytes() for path in run.rglob("*.safetensors")} == before
     train(config_in(finished, max_steps=12), run, resume=True)
-    assert [number for number, _ in checkpoint.list_checkpoints(run)] == [4, 8, 12]
+    assert [number for number, _ in list_checkpoints(run)] == [4, 8, 12]
 
 
 # --- fine-tuning ----------------------------------------------------------------------------------------------------
@@ -397,7 +398,7 @@ def test_fine_tuning_starts_from_the_weights_and_the_tokenizer_of_another_run(
     with monkeypatch.context() as still:
         still.setattr(loop, "learning_rate", lambda *_: 0.0)  # so that the weights stay what they were
         train(asked, tuned, threads=1)
-    base, found = checkpoint.read(run / "model.safetensors"), checkpoint.read(checkpoint.checkpoint_path(tuned, 4))
+    base, found = checkpoint.read(run / "model.safetensors"), checkpoint.read(checkpoint_path(tuned, 4))
     assert found.tokenizers == base.tokenizers
     assert found.weights.keys() == base.weights.keys()
     assert all(torch.equal(found.weights[name], base.weights[name]) for name in base.weights)
@@ -408,7 +409,7 @@ def test_fine_tuning_starts_from_the_weights_and_the_tokenizer_of_another_run(
     # Once begun, it needs the other no more.
     shutil.rmtree(run)
     train(asked.model_copy(update={"training": asked.training.model_copy(update={"max_steps": 6})}), tuned, resume=True)
-    again = checkpoint.read(checkpoint.checkpoint_path(tuned, 6))
+    again = checkpoint.read(checkpoint_path(tuned, 6))
     assert again.tokenizers == base.tokenizers
     assert not all(torch.equal(again.weights[name], base.weights[name]) for name in base.weights)
 

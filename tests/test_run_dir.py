@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from transformer_cli import checkpoint
 from transformer_cli.config.load import load_config
 from transformer_cli.config.schema import Config, ModelConfig, Section
 from transformer_cli.errors import ConfigError
 from transformer_cli.log import Metrics
+from transformer_cli.run_files import CHECKPOINTS, checkpoint_path, list_checkpoints, refuse_if_taken
 from transformer_cli.training.run_dir import (
     RunDir,
     check_data_unchanged,
@@ -66,7 +66,7 @@ def make_ours(run: RunDir) -> None:
 
 def refuse(run: RunDir) -> None:
     run.refuse_if_unusable()
-    run.refuse_if_taken()
+    refuse_if_taken(run.path)
 
 
 def test_a_folder_that_is_not_there_or_is_empty_is_free(run: RunDir) -> None:
@@ -85,7 +85,7 @@ def test_a_folder_with_a_run_is_refused_naming_the_ways_out(run: RunDir, config:
     run.create(config, {})
     run.refuse_if_unusable()
     with pytest.raises(ConfigError) as error:
-        run.refuse_if_taken()
+        refuse_if_taken(run.path)
     assert str(error.value) == (
         f"{run.path} already holds a run: continue it with --resume, replace it with --overwrite, or choose another "
         "folder with --run-dir"
@@ -101,7 +101,7 @@ def test_files_of_somebody_else_with_our_names_are_never_replaced(run: RunDir, n
     if name in ("run.json", "checkpoints"):  # a run without the rest
         run.refuse_if_unusable()
         with pytest.raises(ConfigError, match=r"--resume.*--overwrite"):
-            run.refuse_if_taken()
+            refuse_if_taken(run.path)
         return
     with pytest.raises(ConfigError) as error:
         run.refuse_if_unusable()
@@ -127,7 +127,7 @@ def test_creating_writes_the_configuration_and_the_record(run: RunDir, config: C
     assert load_config(run.config) == config
     assert run.read_record() == {"threads": 2}
     assert run.samples.is_dir()
-    assert checkpoint.list_checkpoints(run.path) == []
+    assert list_checkpoints(run.path) == []
 
 
 def test_overwriting_removes_the_old_run_and_nothing_else(run: RunDir, config: Config) -> None:
@@ -167,10 +167,10 @@ def test_going_on_keeps_the_run_and_cuts_what_lies_after_the_step(run: RunDir, c
     for step in (10, 20, 30, 123_456_789):
         run.samples_path(step).write_text(f"{step}")
     (run.samples / "mine.tsv").write_text("mine")
-    saved = checkpoint.checkpoint_path(run.path, 20)
+    saved = checkpoint_path(run.path, 20)
     saved.parent.mkdir()
     saved.write_text("20")
-    checkpoint.checkpoint_path(run.path, 30).write_text("damaged")
+    checkpoint_path(run.path, 30).write_text("damaged")
     unfinished = saved.with_name(f".{saved.name}.4711.tmp")
     unfinished.write_text("half")
     longer = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 99})})
@@ -180,7 +180,7 @@ def test_going_on_keeps_the_run_and_cuts_what_lies_after_the_step(run: RunDir, c
     assert sorted(path.name for path in run.samples.iterdir()) == [
         "mine.tsv", "step-00000010.tsv", "step-00000020.tsv",
     ]  # fmt: skip
-    assert checkpoint.list_checkpoints(run.path) == [(20, saved)]
+    assert list_checkpoints(run.path) == [(20, saved)]
     assert not unfinished.exists()
     assert load_config(run.config) == longer
     assert run.read_record() == {"threads": 1}
@@ -226,13 +226,13 @@ def test_going_on_cuts_the_metrics_after_the_lines_that_the_checkpoint_knew(run:
 
 
 def test_checkpoints_that_are_not_to_be_kept_are_removed_and_no_other_file(run: RunDir) -> None:
-    folder = run.path / checkpoint.CHECKPOINTS
+    folder = run.path / CHECKPOINTS
     folder.mkdir(parents=True)
     for step in (10, 20, 30, 40, 50):
-        checkpoint.checkpoint_path(run.path, step).write_text("")
+        checkpoint_path(run.path, step).write_text("")
     (folder / "mine.safetensors").write_text("")
     run.prune_checkpoints({20, 50, 60})
-    assert [step for step, _ in checkpoint.list_checkpoints(run.path)] == [20, 50]
+    assert [step for step, _ in list_checkpoints(run.path)] == [20, 50]
     assert (folder / "mine.safetensors").exists()
 
 

@@ -12,7 +12,6 @@ pickle is read.
 
 import json
 import os
-import re
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,16 +28,14 @@ from torch import Tensor
 from transformer_cli.config.load import config_from_plain
 from transformer_cli.config.schema import Config, HoldOut
 from transformer_cli.errors import CheckpointError, ConfigError, NewerVersionError
+from transformer_cli.run_files import CHECKPOINTS
 
 FORMAT_VERSION = 1
 METADATA_KEY = "transformer_cli"
-MODEL_NAME = "model.safetensors"
-CHECKPOINTS = "checkpoints"
 _HEADER = {"format_version": int, "origin": dict, "config": dict, "training": dict, "checksum": str}
 _TEMPORARY = ".tmp"
 _INTACT = "What was saved before is intact; make room on the disk and go on, or choose another folder with --run-dir"
 _RESERVE = 1 << 20  # bytes, for the header and what a run writes beside its checkpoints
-_CHECKPOINT_NAME = re.compile(r"step-(\d{8,})\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -96,42 +93,6 @@ def read(path: Path) -> ModelFile:
         training=header["training"],
         optimizer=_under("optimizer", tensors),
     )
-
-
-def locate(run: Path) -> Path:
-    """The file to use for RUN: a model file or checkpoint itself, or a run directory's model."""
-    if run.is_file():
-        return run
-    if not run.exists():
-        raise CheckpointError(f"{run} does not exist: give a run directory, a model file or a checkpoint")
-    model = run / MODEL_NAME
-    if not model.is_file():
-        raise CheckpointError(f"{run} holds no {MODEL_NAME}: {_instead_of(run)}")
-    return model
-
-
-def _instead_of(run: Path) -> str:
-    """What to name in place of a folder without a model."""
-    usual = Path("runs", run.absolute().name)
-    if (usual / MODEL_NAME).is_file():
-        return f"the run is in {usual}"
-    if saved := list_checkpoints(run):
-        return f"its training has not validated yet; a checkpoint can be named instead, such as {saved[-1][1]}"
-    return "it is not a run directory, or its training has not validated yet"
-
-
-def checkpoint_path(run_dir: Path, step: int) -> Path:
-    """Where the checkpoint of a step is kept."""
-    return run_dir / CHECKPOINTS / f"step-{step:08d}.safetensors"
-
-
-def list_checkpoints(run_dir: Path) -> list[tuple[int, Path]]:
-    """(step, path) of every checkpoint of a run, earliest first."""
-    folder = run_dir / CHECKPOINTS
-    if not folder.is_dir():
-        return []
-    found = ((_CHECKPOINT_NAME.fullmatch(path.name), path) for path in folder.iterdir())
-    return sorted((int(match[1]), path) for match, path in found if match)
 
 
 def remove_unfinished(run_dir: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from transformer_cli import checkpoint
+from transformer_cli.run_files import list_checkpoints
 
 CLOCK = ("seconds", "tokens_per_s")
 
@@ -34,7 +35,7 @@ def updates_done(run: Path) -> int:
 
 
 def saved_steps(run: Path) -> list[int]:
-    return [step for step, _ in checkpoint.list_checkpoints(run)]
+    return [step for step, _ in list_checkpoints(run)]
 
 
 def assert_same_run(run: Path, unbroken: Path) -> None:

@@ -20,6 +20,7 @@ from torch.distributed import TCPStore
 from transformer_cli import checkpoint
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.translator import Translator
+from transformer_cli.run_files import checkpoint_path
 from transformer_cli.training.step import Updater, UpdateResult
 
 Command = Callable[..., CompletedProcess[str]]
@@ -57,7 +58,7 @@ def assert_equal(run: Path, other: Path) -> None:
             assert event[key] == theirs[key]
         for key in {"loss", "nll"} & theirs.keys():
             assert event[key] == pytest.approx(theirs[key], abs=1e-5)
-    ours, theirs = (checkpoint.read(checkpoint.checkpoint_path(path, LAST)).weights for path in (run, other))
+    ours, theirs = (checkpoint.read(checkpoint_path(path, LAST)).weights for path in (run, other))
     for name, tensor in theirs.items():
         # The gradient of a key's bias is zero but for rounding, of which Adam makes full steps.
         if not name.endswith(".key.bias"):

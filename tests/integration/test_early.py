@@ -6,13 +6,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from transformer_cli.checkpoint import locate
-from transformer_cli.cli.early import check_free, check_run
-from transformer_cli.errors import UserError
-from transformer_cli.training.run_dir import RunDir
-
 FILES = ("--hypothesis", "test.src", "--reference")
 
 # The words of a command, its exit code, and what it says.
@@ -25,6 +18,8 @@ MISTAKES = [
     (["train", "config.yaml", "--resume", "--overwrite"], 2, "give one of them"),
     (["train", "config.yaml", "--set", "data.train=[{source: no.src, target: test.tgt}]"], 2, "no such file: "),
     (["translate", "nowhere", "di"], 1, "nowhere does not exist: give a run directory"),
+    (["translate", "empty", "di"], 1, "empty holds no model.safetensors: it is not a run directory, or its training"),
+    (["evaluate", "empty"], 1, "empty holds no model.safetensors"),
     (["translate", "run", "--input", "no.src"], 1, "cannot read no.src: No such file or directory"),
     (["translate", "run", "--input", "."], 1, "cannot read .: Is a directory"),
     (["translate", "run", "di", "--input", "test.src"], 2, "not both"),
@@ -74,6 +69,8 @@ def test_mistakes_are_told_without_torch(project: Callable[..., Path], tmp_path:
     run = tmp_path / "run"
     run.mkdir()
     (run / "run.json").write_text("{}")
+    (run / "model.safetensors").touch()
+    (tmp_path / "empty").mkdir()
     # As a run keeps it, the paths absolute; its test set has been deleted.
     (run / "config.yaml").write_text(config.read_text().replace("test.src", "/gone.src"))
     done = subprocess.run(
@@ -91,21 +88,3 @@ def test_mistakes_are_told_without_torch(project: Callable[..., Path], tmp_path:
         assert message in found[3]
         assert "Value error" not in found[3]
         assert "Input should" not in found[3]
-
-
-def test_the_parts_that_do_the_work_say_the_same(tmp_path: Path) -> None:
-    def said(check: Callable[[], object]) -> tuple[type[UserError], str]:
-        with pytest.raises(UserError) as caught:
-            check()
-        return caught.type, str(caught.value)
-
-    nowhere = tmp_path / "nowhere"
-    assert said(lambda: check_run(nowhere)) == said(lambda: locate(nowhere))
-    check_run(tmp_path)
-    check_free(tmp_path)
-    check_free(nowhere)
-    RunDir(tmp_path).refuse_if_taken()
-    for name in ("run.json", "checkpoints"):
-        folder = tmp_path / f"with {name}"
-        (folder / name).mkdir(parents=True)
-        assert said(lambda folder=folder: check_free(folder)) == said(RunDir(folder).refuse_if_taken)  # type: ignore[misc]

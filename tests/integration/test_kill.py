@@ -15,6 +15,7 @@ import pytest
 from runs import assert_same_run, saved_steps, start, updates_done
 
 from transformer_cli import checkpoint
+from transformer_cli.run_files import checkpoint_path
 from transformer_cli.training.step import Updater, UpdateResult
 
 Command = Callable[..., CompletedProcess[str]]
@@ -73,7 +74,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_a_run_that_can_go_on(
 ) -> None:
     run, said = tmp_path / "run", tmp_path / "said"
     assert train(small, run, *SETTINGS, "training.max_steps=12").returncode == 0
-    model, newest = run / "model.safetensors", checkpoint.checkpoint_path(run, 12)
+    model, newest = run / "model.safetensors", checkpoint_path(run, 12)
     between = (model.stat().st_size + newest.stat().st_size) // 2
     process = start(
         ["train", small, "--run-dir", run, "--resume", *(word for setting in SETTINGS for word in ("--set", setting))],
@@ -83,7 +84,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_a_run_that_can_go_on(
     process.join(60)
     assert process.exitcode == 1
     last = said.read_text().splitlines()[-1]
-    assert last.startswith(f"error: cannot write {checkpoint.checkpoint_path(run, 13)}: ")
+    assert last.startswith(f"error: cannot write {checkpoint_path(run, 13)}: ")
     assert "What was saved before is intact" in last
     assert saved_steps(run)[-1] == 12
     assert [path.name for path in newest.parent.iterdir() if path.name.startswith(".")] == []
@@ -120,7 +121,7 @@ def test_a_disk_that_fills_up_ends_a_run_that_can_go_on(
         done = train(small, run, *SETTINGS)
     assert (done.returncode, done.stdout) == (1, "")
     last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"error: cannot write {checkpoint.checkpoint_path(run, 13)}: it takes ")
+    assert last.startswith(f"error: cannot write {checkpoint_path(run, 13)}: it takes ")
     assert last.endswith("make room on the disk and go on, or choose another folder with --run-dir")
     assert saved_steps(run)[-1] == 12
     other.unlink()

@@ -15,6 +15,7 @@ from runs import assert_same_run, metrics, saved_steps
 from safetensors.torch import save
 
 from transformer_cli import checkpoint
+from transformer_cli.run_files import checkpoint_path, list_checkpoints
 from transformer_cli.training import loop
 from transformer_cli.training.step import Updater, UpdateResult
 
@@ -64,7 +65,7 @@ def test_a_run_of_50_updates_resumed_to_100_in_a_new_process_is_the_run_of_100(
     assert done.returncode == 0, done.stderr
     assert "resumed after step 50" in done.stderr
     assert "with 1 thread;" in done.stderr
-    checkpoint.checkpoint_path(run, 50).unlink()  # the end of a run is saved, whether it is due or not
+    checkpoint_path(run, 50).unlink()  # the end of a run is saved, whether it is due or not
     assert_same_run(run, unbroken)
     # What was there is continued, not written anew.
     assert (run / "train.log").read_text().startswith(log)
@@ -144,7 +145,7 @@ def test_a_best_step_that_is_no_save_step_is_put_back_after_a_kill(
     elif left == "gone":
         model.unlink()
     elif left == "of a later step":
-        later = checkpoint.read(checkpoint.checkpoint_path(unbroken, 70))
+        later = checkpoint.read(checkpoint_path(unbroken, 70))
         checkpoint.write(model, replace(later, origin={"kind": "best", "step": 40}, training={}, optimizer={}))
     assert train(small, run, *BETWEEN, flags=["--resume"]).returncode == 0
     assert_same_run(run, unbroken)
@@ -183,7 +184,7 @@ def test_accumulated_updates_resume_too(train: Command, small: Path, tmp_path: P
     assert train(small, tmp_path / "run", *settings, "training.max_steps=25").returncode == 0
     resumed = train(small, tmp_path / "run", *settings, "training.max_steps=50", flags=["--resume"])
     assert resumed.stdout == whole.stdout
-    checkpoint.checkpoint_path(tmp_path / "run", 25).unlink()
+    checkpoint_path(tmp_path / "run", 25).unlink()
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
@@ -290,7 +291,7 @@ def test_another_number_of_threads_is_said_to_end_bit_equality(train: Command, s
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
     train: Command, small: Path, unbroken: Path, copy: Path, damage: str
 ) -> None:
-    newest = checkpoint.checkpoint_path(copy, 100)
+    newest = checkpoint_path(copy, 100)
     content = newest.read_bytes()
     flipped = content[:-100] + bytes([content[-100] ^ 1]) + content[-99:]
     foreign = save({"weight": torch.ones(2)}, {"format": "pt"})  # as many other programs write
@@ -305,7 +306,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
 
 
 def test_when_no_checkpoint_can_be_read_nothing_is_started_anew(train: Command, small: Path, copy: Path) -> None:
-    for _, path in checkpoint.list_checkpoints(copy):
+    for _, path in list_checkpoints(copy):
         path.write_bytes(path.read_bytes()[:1000])
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     done = train(small, copy, *UNTIL_100, flags=["--resume"])
@@ -341,9 +342,9 @@ def test_a_pickle_is_refused_by_every_command_and_runs_nothing(
     assert_refused(cli("evaluate", "evil.pt", *files), 1)
 
     # As the newest checkpoint it is passed over; with no other, the run is not resumed.
-    shutil.copy("evil.pt", checkpoint.checkpoint_path(copy, 110))
+    shutil.copy("evil.pt", checkpoint_path(copy, 110))
     assert_refused(train(small, copy, *UNTIL_100, flags=["--resume"]), 3)
-    for _, path in checkpoint.list_checkpoints(copy):
+    for _, path in list_checkpoints(copy):
         shutil.copy("evil.pt", path)
     assert_refused(train(small, copy, *UNTIL_100, flags=["--resume"]), 1)
     # And as the model of the run it is no model.

@@ -20,8 +20,8 @@ from transformer_cli.training.step import Updater
 
 Command = Callable[..., CompletedProcess[str]]
 
-# Saved at 4, 8, 12, 16 and 20, validated at 6, 12, 18 and 20, each of which is the best so far and saved, too; 16 and 20
-# are averaged.
+# Saved at 4, 8, 12, 16 and 20, the last two being averaged; validated at 6, 12, 18 and 20, each of which is the best so
+# far and so saved, too.
 SETTINGS = (
     "model.attention_dropout=0.1",
     "training.log_steps=1",

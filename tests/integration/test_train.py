@@ -22,6 +22,7 @@ from transformer_cli.config.hints import KEYS
 from transformer_cli.config.load import load_config
 from transformer_cli.config.yaml_text import Document
 from transformer_cli.data.tokenizer import Tokenizer
+from transformer_cli.run_files import checkpoint_path, list_checkpoints
 
 Command = Callable[..., CompletedProcess[str]]
 PairsOf = Callable[..., Iterator[tuple[str, str]]]
@@ -229,7 +230,7 @@ def test_overwriting_leaves_nothing_of_the_old_run(train: Command, small: Path, 
     (run / "notes.txt").write_text("mine")
     assert train(small, run, "training.max_steps=2", flags=["--overwrite"]).returncode == 0
     assert [path.name for path in (run / "samples").iterdir()] == ["step-00000002.tsv"]
-    assert [step for step, _ in checkpoint.list_checkpoints(run)] == [2]
+    assert [step for step, _ in list_checkpoints(run)] == [2]
     assert [event["step"] for event in events(run, "train")] == [2]
     assert (run / "notes.txt").read_text() == "mine"
 
@@ -323,7 +324,7 @@ def test_activation_checkpointing_changes_no_bit(train: Command, small: Path, tm
     settings = ("model.attention_dropout=0.1", "model.activation_dropout=0.1", "training.gradient_accumulation_steps=2")
     assert train(small, tmp_path / "plain", *settings).returncode == 0
     assert train(small, tmp_path / "less", *settings, "training.activation_checkpointing=true").returncode == 0
-    plain, less = (weights(checkpoint.checkpoint_path(tmp_path / run, 20)) for run in ("plain", "less"))
+    plain, less = (weights(checkpoint_path(tmp_path / run, 20)) for run in ("plain", "less"))
     assert same(plain, less)
 
 
@@ -406,21 +407,24 @@ def test_epochs_and_hours_end_a_run_at_once_tested_all_the_same(train: Command, 
     assert result_line("test").fullmatch(epochs.stdout.rstrip("\n"))
     hours = train(small, tmp_path / "hours", "training.max_hours=1e-9")
     assert "of training.max_hours 1e-09, at step 1" in hours.stderr
-    assert [step for step, _ in checkpoint.list_checkpoints(tmp_path / "hours")] == [1]
+    assert [step for step, _ in list_checkpoints(tmp_path / "hours")] == [1]
     assert result_line("test").fullmatch(hours.stdout.rstrip("\n"))
 
 
 def test_the_latest_and_the_best_checkpoints_are_kept(train: Command, small: Path, tmp_path: Path) -> None:
     kept = ("training.valid_steps=2", "training.keep_last=2", "training.keep_best=3", "training.average_last=1")
     assert train(small, tmp_path / "run", *kept, "training.best_metric=chrf").returncode == 0
-    scores = {event["step"]: event["scores"]["chrF2"]["score"] for event in events(tmp_path / "run", "valid")}
+    found = {
+        event["step"]: (event["scores"]["chrF2"]["score"], event["loss"]) for event in events(tmp_path / "run", "valid")
+    }
+    scores = {step: score if score >= 1.0 else -loss for step, (score, loss) in found.items()}
     assert list(scores) == list(range(2, 21, 2))
     best = sorted(scores, key=lambda step: (-scores[step], step))
-    left = [step for step, _ in checkpoint.list_checkpoints(tmp_path / "run")]
+    left = [step for step, _ in list_checkpoints(tmp_path / "run")]
     assert left == sorted({18, 20} | set(best[:3]))
     model = checkpoint.read(tmp_path / "run" / "model.safetensors")
     assert model.origin == {"kind": "best", "step": best[0]}
-    assert same(dict(model.weights), weights(checkpoint.checkpoint_path(tmp_path / "run", best[0])))
+    assert same(dict(model.weights), weights(checkpoint_path(tmp_path / "run", best[0])))
     assert (model.training, model.optimizer) == ({}, {})
 
 
@@ -442,7 +446,7 @@ def test_the_average_of_the_last_is_used_when_it_is_better(
     assert average["loss"] < min(event["loss"] for event in single)
     model = checkpoint.read(tmp_path / "run" / "model.safetensors")
     assert model.origin == {"kind": "average", "steps": [60, 70, 80, 90, 100]}
-    last = [weights(checkpoint.checkpoint_path(tmp_path / "run", step)) for step in (60, 70, 80, 90, 100)]
+    last = [weights(checkpoint_path(tmp_path / "run", step)) for step in (60, 70, 80, 90, 100)]
     for name, tensor in model.weights.items():
         torch.testing.assert_close(tensor, torch.stack([one[name] for one in last]).mean(0))
 
@@ -452,9 +456,7 @@ def test_the_average_of_the_last_is_left_when_it_is_worse(train: Command, small:
     done = train(small, tmp_path / "run", "training.best_metric=loss", "training.valid_steps=5")
     assert "(step 20 is better)" in done.stderr
     assert checkpoint.read(tmp_path / "run" / "model.safetensors").origin == {"kind": "best", "step": 20}
-    assert same(
-        weights(tmp_path / "run" / "model.safetensors"), weights(checkpoint.checkpoint_path(tmp_path / "run", 20))
-    )
+    assert same(weights(tmp_path / "run" / "model.safetensors"), weights(checkpoint_path(tmp_path / "run", 20)))
 
 
 # The text (cases of other toolkits' users)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer_cli.cli import options
-from transformer_cli.cli.early import check_run
+from transformer_cli.run_files import locate
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.translator import Translator
@@ -87,7 +87,7 @@ def evaluate(
     from transformer_cli.evaluation.scores import corpus_scores, metric_tokenizer, result_line, scores_json
 
     if run is not None:
-        check_run(run)
+        locate(run)
     if output == Path("-"):
         raise ConfigError("--output - would mix translations and scores on standard output: name a file")
     if output is not None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from transformer_cli.cli import options
-from transformer_cli.cli.early import check_run
+from transformer_cli.run_files import locate
 
 _PARITY_LINES = 200
 
@@ -39,7 +39,7 @@ def export(
     from transformer_cli.errors import ConfigError
     from transformer_cli.evaluation.sets import config_of_run
 
-    check_run(run)
+    locate(run)
     if text is not None:
         lines = list(islice(read_lines(text, errors), _PARITY_LINES))
     elif (config := config_of_run(run)) is not None:

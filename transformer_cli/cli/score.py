@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from transformer_cli.cli import options
-from transformer_cli.cli.early import check_run
+from transformer_cli.run_files import locate
 
 
 def score(
@@ -37,7 +37,7 @@ def score(
     from transformer_cli.data.corpus import read_pairs
     from transformer_cli.decoding import lines
 
-    check_run(run)
+    locate(run)
     for path in (source, target):
         lines.check_input(path)
     written = None if output == Path("-") else output

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from transformer_cli.cli.early import check_free
+from transformer_cli.run_files import refuse_if_taken
 
 
 def train(
@@ -53,7 +53,7 @@ def train(
         return
 
     if not resume and not overwrite:
-        check_free(folder)
+        refuse_if_taken(folder)
 
     from transformer_cli.evaluation.scores import result_line
     from transformer_cli.log import LOGGER

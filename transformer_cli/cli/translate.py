@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from transformer_cli.cli import options
-from transformer_cli.cli.early import check_run
+from transformer_cli.run_files import locate
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.translator import Translator
@@ -138,7 +138,7 @@ def translate(
         engine=engine,
     )
     for one in (run, *(ensemble or [])):
-        check_run(one)
+        locate(one)
     for path in read:
         lines.check_input(path)
     if target is not None:

@@ -39,6 +39,7 @@ from transformer_cli.model.attention import AttentionForm
 from transformer_cli.model.incremental import IncrementalDecoder
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.run_files import locate
 
 SPECIAL = SpecialIds(pad=PAD, bos=BOS, eos=EOS)
 DEFAULT_BATCH_SIZE = 256
@@ -97,7 +98,7 @@ class Translator:
 
         CheckpointError when there is none to use, ConfigError for an ensemble of different vocabularies.
         """
-        file = checkpoint.read(checkpoint.locate(Path(run)))
+        file = checkpoint.read(locate(Path(run)))
         tokenizers = load_tokenizers(file.tokenizers)
         place = choose_device(device)
         keep_freed_memory()
@@ -110,7 +111,7 @@ class Translator:
         translator = cls(prepared(load_model(file, tokenizers, form)), tokenizers, file.config, place, chosen)
         others = []
         for member in ensemble:
-            other = checkpoint.read(checkpoint.locate(Path(member)))
+            other = checkpoint.read(locate(Path(member)))
             if other.tokenizers != file.tokenizers:
                 raise ConfigError(
                     f"{member} has other tokenizers than {run}: the models of an ensemble need one vocabulary, as runs "

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from transformer_cli import __version__, checkpoint
+from transformer_cli import __version__
 from transformer_cli.config.schema import DecodingConfig
 from transformer_cli.data.tokenizer import EOS
 from transformer_cli.decoding.hypotheses import Hypothesis, length_penalty
@@ -33,6 +33,7 @@ from transformer_cli.errors import ConfigError, LineError, UserError
 from transformer_cli.log import LOGGER
 from transformer_cli.model.attention import MultiHeadAttention
 from transformer_cli.model.transformer import DecoderLayer, EncoderLayer, LearnedPositions, SinusoidalPositions
+from transformer_cli.run_files import locate
 
 _POSITIONS = 4096  # rows of the table written for sinusoids, which have no end of their own
 _TIE = 1e-4  # difference of log-probability within which two translations count as equally good
@@ -202,7 +203,7 @@ def _ranked(found: Sequence[_Found], decoding: DecodingConfig) -> list[Hypothesi
 
 def beside(translator: Translator, run: Path) -> Path:
     """The export of a run in the folder `ctranslate2` beside its model file, made anew when the model has changed."""
-    model = checkpoint.locate(run)
+    model = locate(run)
     folder = model.parent / "ctranslate2"
     origin = {"model": model.name, "crc32": f"{zlib.crc32(model.read_bytes()):08x}", "version": __version__}
     record = folder / "exported_from.json"

@@ -13,6 +13,7 @@ from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import CheckpointError
 from transformer_cli.evaluation.scores import Score, result_line, scores_json
 from transformer_cli.log import LOGGER, Metrics
+from transformer_cli.run_files import list_checkpoints
 from transformer_cli.training.run_dir import RunDir
 from transformer_cli.training.state import TrainingState
 from transformer_cli.training.validate import Validator, score_texts
@@ -47,7 +48,7 @@ def choose_model(
     The translator is left with the weights chosen.
     """
     settings = config.training
-    due = [(step, path) for step, path in checkpoint.list_checkpoints(run.path) if step not in state.besides]
+    due = [(step, path) for step, path in list_checkpoints(run.path) if step not in state.besides]
     last = _intact(due[-settings.average_last :]) if settings.average_last > 1 else []
     if len(last) > 1:
         weights = checkpoint.average_weights([path for _, path in last])

@@ -34,6 +34,7 @@ from transformer_cli.device import (
 from transformer_cli.errors import DataError, Stopped, UserError
 from transformer_cli.log import LOGGER, Metrics, Progress, RunLog
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.run_files import checkpoint_path, list_checkpoints
 from transformer_cli.training.alarms import Alarms, gradient_norms
 from transformer_cli.training.distributed import Processes
 from transformer_cli.training.resume import (
@@ -125,15 +126,13 @@ class Job:
         state.metrics_lines = self.metrics.lines
         state.loss_scale = self.updater.scaler.state_dict()
         state.batch_size = self.updater.batch_size if self.updater.batch_size != settings.batch_size else None
-        kept = state.checkpoints_to_keep(
-            [step for step, _ in checkpoint.list_checkpoints(self.run.path)], due, settings
-        )
+        kept = state.checkpoints_to_keep([step for step, _ in list_checkpoints(self.run.path)], due, settings)
         file = replace(
             self.translator.as_file({"kind": "checkpoint", "step": state.step}),
             training=state.to_plain(),
             optimizer=self.updater.optimizer_tensors(),
         )
-        checkpoint.write(checkpoint.checkpoint_path(self.run.path, state.step), file)
+        checkpoint.write(checkpoint_path(self.run.path, state.step), file)
         self.run.prune_checkpoints(kept)
 
     def log(self, progress: Progress, rate: float, grad_norm: float) -> None:

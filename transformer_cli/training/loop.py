@@ -13,17 +13,14 @@ from pathlib import Path
 
 from transformer_cli.config.schema import Config
 from transformer_cli.data.batching import plan_epoch
-from transformer_cli.device import (
-    choose_device,
-)
+from transformer_cli.device import choose_device
 from transformer_cli.errors import Stopped
 from transformer_cli.log import LOGGER, Progress, RunLog
+from transformer_cli.run_files import refuse_if_taken
 from transformer_cli.training.distributed import processes
 from transformer_cli.training.finish import TrainingResult, choose_model, test_model
 from transformer_cli.training.job import Job, prepare
-from transformer_cli.training.run_dir import (
-    RunDir,
-)
+from transformer_cli.training.run_dir import RunDir
 from transformer_cli.training.schedule import learning_rate
 from transformer_cli.training.signals import StopRequests
 
@@ -49,7 +46,7 @@ def train(
         if group.is_main:
             run.refuse_if_unusable()
             if not overwrite and not resume:
-                run.refuse_if_taken()
+                refuse_if_taken(run_dir)
         job = prepare(config, run, device, resume, threads, command, group, log)
         try:
             with StopRequests() as stop:  # until here nothing would be lost, and a signal ends the process at once

@@ -11,6 +11,7 @@ from transformer_cli.config.schema import Config, Section
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.errors import CheckpointError, ConfigError, NewerVersionError, NothingToDo
 from transformer_cli.log import LOGGER
+from transformer_cli.run_files import checkpoint_path, list_checkpoints, locate
 from transformer_cli.training.run_dir import RunDir
 from transformer_cli.training.state import TrainingState
 
@@ -20,7 +21,7 @@ _FREE_MODEL = {"dropout", "attention_dropout", "activation_dropout", "embedding_
 
 def newest_checkpoint(run: RunDir) -> Path | None:
     """The newest checkpoint that is intact, or None before the first; damaged ones are named, all damaged an error."""
-    saved = checkpoint.list_checkpoints(run.path)
+    saved = list_checkpoints(run.path)
     for _, path in reversed(saved):
         try:
             if not checkpoint.read(path).training:
@@ -71,7 +72,7 @@ def restore_best(run: RunDir, state: TrainingState) -> None:
     if state.best_step is None or (origin.get("kind"), origin.get("step")) == ("best", state.best_step):
         return
     try:
-        file = checkpoint.read(checkpoint.checkpoint_path(run.path, state.best_step))
+        file = checkpoint.read(checkpoint_path(run.path, state.best_step))
     except CheckpointError as error:
         LOGGER.warning("the best model so far, of step %d, cannot be put back: %s", state.best_step, error)
         return
@@ -87,7 +88,7 @@ def weights_to_start_from(config: Config) -> ModelFile | None:
     """
     if config.training.init_from is None:
         return None
-    path = checkpoint.locate(config.training.init_from)
+    path = locate(config.training.init_from)
     file = checkpoint.read(path)
     began = file.config
     if differing := _differing(config.tokenizer, began.tokenizer):

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from transformer_cli import __version__
-from transformer_cli.checkpoint import CHECKPOINTS, MODEL_NAME, list_checkpoints, remove_unfinished
+from transformer_cli.checkpoint import remove_unfinished
 from transformer_cli.config.load import dump_config
 from transformer_cli.config.schema import Config, HoldOut, Section
 from transformer_cli.errors import ConfigError
 from transformer_cli.log import LOGGER
+from transformer_cli.run_files import CHECKPOINTS, MODEL_NAME, RECORD_NAME, holds_run, list_checkpoints
 
-_OURS = ("config.yaml", "run.json", MODEL_NAME, "train.log", "metrics.jsonl", CHECKPOINTS, "samples", "test")
+_OURS = ("config.yaml", RECORD_NAME, MODEL_NAME, "train.log", "metrics.jsonl", CHECKPOINTS, "samples", "test")
 
 # What may change when a run is resumed; everything else would make it another run.
 _FREE_TRAINING = {
@@ -44,16 +45,12 @@ class RunDir:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = path / "config.yaml"
-        self.record = path / "run.json"
+        self.record = path / RECORD_NAME
         self.model = path / MODEL_NAME
         self.log = path / "train.log"
         self.metrics = path / "metrics.jsonl"
         self.samples = path / "samples"
         self.test = path / "test"
-
-    def holds_run(self) -> bool:
-        """Whether a run was started here."""
-        return self.record.exists() or (self.path / CHECKPOINTS).exists()
 
     def refuse_if_unusable(self) -> None:
         """ConfigError when the path is a file, or a folder in which files that are no run's have the names of ours."""
@@ -61,18 +58,10 @@ class RunDir:
         if file.exists() and not file.is_dir():
             raise ConfigError(f"{file} is a file: choose another folder with --run-dir")
         foreign = [name for name in _OURS if (self.path / name).exists()]
-        if foreign and not self.holds_run():
+        if foreign and not holds_run(self.path):
             raise ConfigError(
-                f"{self.path} holds {', '.join(foreign)} but no run (there is no run.json), and a run would replace "
-                "that: choose another folder with --run-dir"
-            )
-
-    def refuse_if_taken(self) -> None:
-        """ConfigError when the folder holds a run."""
-        if self.holds_run():
-            raise ConfigError(
-                f"{self.path} already holds a run: continue it with --resume, replace it with --overwrite, or choose "
-                "another folder with --run-dir"
+                f"{self.path} holds {', '.join(foreign)} but no run (there is no {RECORD_NAME}), and a run would "
+                "replace that: choose another folder with --run-dir"
             )
 
     def create(self, config: Config, record: dict[str, Any]) -> None:

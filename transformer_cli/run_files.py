@@ -1,0 +1,62 @@
+"""What lies where in the folder of a run, and whether there is one. Knows no PyTorch, which takes seconds to load."""
+
+import re
+from pathlib import Path
+
+from transformer_cli.errors import CheckpointError, ConfigError
+
+RECORD_NAME = "run.json"
+MODEL_NAME = "model.safetensors"
+CHECKPOINTS = "checkpoints"
+_CHECKPOINT_NAME = re.compile(r"step-(\d{8,})\.safetensors")
+
+
+def checkpoint_path(run_dir: Path, step: int) -> Path:
+    """Where the checkpoint of a step is kept."""
+    return run_dir / CHECKPOINTS / f"step-{step:08d}.safetensors"
+
+
+def list_checkpoints(run_dir: Path) -> list[tuple[int, Path]]:
+    """(step, path) of every checkpoint of a run, earliest first."""
+    folder = run_dir / CHECKPOINTS
+    if not folder.is_dir():
+        return []
+    found = ((_CHECKPOINT_NAME.fullmatch(path.name), path) for path in folder.iterdir())
+    return sorted((int(match[1]), path) for match, path in found if match)
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a run was started here."""
+    return (folder / RECORD_NAME).exists() or (folder / CHECKPOINTS).exists()
+
+
+def refuse_if_taken(folder: Path) -> None:
+    """ConfigError when the folder holds a run."""
+    if holds_run(folder):
+        raise ConfigError(
+            f"{folder} already holds a run: continue it with --resume, replace it with --overwrite, or choose "
+            "another folder with --run-dir"
+        )
+
+
+def locate(run: Path) -> Path:
+    """The file to use for RUN: a model file or checkpoint itself, or a run directory's model. CheckpointError when
+    there is none."""
+    if run.is_file():
+        return run
+    if not run.exists():
+        raise CheckpointError(f"{run} does not exist: give a run directory, a model file or a checkpoint")
+    model = run / MODEL_NAME
+    if not model.is_file():
+        raise CheckpointError(f"{run} holds no {MODEL_NAME}: {_instead_of(run)}")
+    return model
+
+
+def _instead_of(run: Path) -> str:
+    """What to name in place of a folder without a model."""
+    usual = Path("runs", run.absolute().name)
+    if (usual / MODEL_NAME).is_file():
+        return f"the run is in {usual}"
+    if saved := list_checkpoints(run):
+        return f"its training has not validated yet; a checkpoint can be named instead, such as {saved[-1][1]}"
+    return "it is not a run directory, or its training has not validated yet"
