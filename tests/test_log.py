@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from transformer_cli import log
-from transformer_cli.log import LOGGER, Metrics, Progress, RunLog, to_stderr
+from transformer_cli.log import LOGGER, OF_ONE_PROCESS, Metrics, Progress, RunLog, to_stderr
 
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 
@@ -59,6 +59,16 @@ def test_asking_twice_shows_a_message_once(capsys: pytest.CaptureFixture[str]) -
     to_stderr(logging.INFO)
     LOGGER.info("once")
     assert capsys.readouterr().err == "once\n"
+
+
+@pytest.mark.parametrize(("process", "said"), [(0, ["same", "warning: own"]), (2, ["process 2: warning: own"])])
+def test_of_several_processes_the_others_show_only_what_is_theirs_alone(
+    process: int, said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    to_stderr(logging.INFO, process)
+    LOGGER.info("same")
+    LOGGER.warning("own", extra=OF_ONE_PROCESS)
+    assert capsys.readouterr().err.splitlines() == said
 
 
 # --- train.log ------------------------------------------------------------------------------------------------------

@@ -46,6 +46,10 @@ class NothingToDo(UserError):
     exit_code = 3
 
 
+class ProcessError(UserError):
+    """Of several processes one alone has failed, and is the one to say so. Exit code 1."""
+
+
 class Stopped(UserError):
     """The run was asked to stop by a signal. Exit code 128 + its number, as in a shell."""
 

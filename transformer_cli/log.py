@@ -21,20 +21,35 @@ LOGGER = logging.getLogger("transformer_cli")
 _BAR = "{n_fmt}/{total_fmt} |{bar}| {remaining}{postfix}"  # short, so that 80 columns have room for the rest
 
 
+OF_ONE_PROCESS = {"of_one_process": True}
+"""As `extra` of a message: it is news of the process that gives it, and not the same for all."""
+
+
 class _Stderr(logging.Handler):
     """Plain messages on stderr, above a progress bar if there is one."""
 
+    def __init__(self, level: int, process: int) -> None:
+        super().__init__(level)
+        self.process = process
+
     def emit(self, record: logging.LogRecord) -> None:
         prefix = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        if self.process > 0:
+            if not hasattr(record, "of_one_process"):
+                return
+            prefix = f"process {self.process}: {prefix}"
         tqdm.write(prefix + record.getMessage(), file=sys.stderr)
 
 
-def to_stderr(level: int) -> None:
-    """Show messages of this level and above from now on. Called once, by the command line."""
+def to_stderr(level: int, process: int = 0) -> None:
+    """Show messages of this level and above from now on. Called once, by the command line.
+
+    Of several processes the first shows what is the same for all, and each what concerns it alone.
+    """
     for handler in LOGGER.handlers:
         if isinstance(handler, _Stderr):
             LOGGER.removeHandler(handler)
-    LOGGER.addHandler(_Stderr(level))
+    LOGGER.addHandler(_Stderr(level, process))
     LOGGER.setLevel(logging.DEBUG)
 
 

@@ -18,10 +18,15 @@ from runs import metrics, saved_steps, start, updates_done
 from torch.distributed import TCPStore
 
 from transformer_cli import checkpoint
+from transformer_cli.data.corpus import Pair
+from transformer_cli.data.split import Text
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import DataError
 from transformer_cli.run_files import checkpoint_path
-from transformer_cli.training.step import Updater, UpdateResult
+from transformer_cli.training import step
+from transformer_cli.training.loss import LossSums
+from transformer_cli.training.step import Updater, UpdateResult, batch_loss
 
 Command = Callable[..., CompletedProcess[str]]
 
@@ -209,7 +214,12 @@ def test_a_signal_to_torchrun_stops_all_saved_and_one_process_goes_on(
 
 
 def in_processes(
-    count: int, words: Sequence[object], folder: Path, before: Callable[[], None] | None = None, main_code: int = 0
+    count: int,
+    words: Sequence[object],
+    folder: Path,
+    before: Callable[[], None] | None = None,
+    main_code: int = 0,
+    others_code: int = 0,
 ) -> None:
     """Run a command in several processes. What each says is in FOLDER/RANK."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # torchrun, too, holds it itself
@@ -223,7 +233,7 @@ def in_processes(
     ]
     for process in started:
         process.join(WITHIN)
-    assert [process.exitcode for process in started] == [main_code] + [0] * (count - 1), [
+    assert [process.exitcode for process in started] == [main_code] + [others_code] * (count - 1), [
         (folder / str(rank)).read_text() for rank in range(count)
     ]
 
@@ -317,3 +327,67 @@ def test_a_signal_that_reaches_one_process_in_a_validation_stops_both(
     resumed = train(small, run, *SETTINGS, flags=["--resume"])
     assert (resumed.returncode, f"resumed after step {step}\n" in resumed.stderr) == (0, True)
     assert_equal(run, alone)
+
+
+# What is the same for all is said once
+
+
+@pytest.mark.parametrize(("rank", "said"), [("0", 1), ("1", 0), ("3", 0)])
+def test_an_error_before_the_processes_know_each_other_is_said_by_the_first_of_a_machine(
+    cli: Command, rank: str, said: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in (("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", "4")):
+        monkeypatch.setenv(variable, value)
+    done = cli("train", "nowhere.yaml")
+    assert (done.returncode, done.stderr.count("error: nowhere.yaml: no such file")) == (2, said)
+    assert len(done.stderr.splitlines()) == said
+
+
+@pytest.mark.slow
+def test_an_error_and_a_warning_that_all_processes_meet_are_said_by_the_main_one(
+    train: Command, small: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert train(small, run, *SETTINGS, "training.max_steps=7").returncode == 0
+    words = ["train", small, "--run-dir", run, "--resume", *as_options(SETTINGS)]
+    in_processes(2, [*words, "--set", "seed=8"], tmp_path, main_code=2, others_code=2)
+    assert (tmp_path / "0").read_text().startswith("error: the run cannot be resumed with another configuration:")
+    assert (tmp_path / "1").read_text() == ""
+    (tmp_path / "0").unlink()
+    in_processes(2, [*words, "--threads", 2], tmp_path)
+    assert (tmp_path / "0").read_text().count("no longer bit for bit the unbroken run") == 1
+    assert (tmp_path / "1").read_text() == ""
+
+
+def _trouble_in_process_1(kind: str) -> None:
+    if os.environ["RANK"] != "1":
+        return
+    if kind == "text":
+        Text.valid = missing  # type: ignore[method-assign]
+    else:
+        step.batch_loss = once_without_memory
+
+
+def missing(_: Text) -> list[Pair]:
+    raise DataError("cannot read valid.src: No such file or directory")
+
+
+def once_without_memory(*arguments: Any) -> LossSums:
+    step.batch_loss = batch_loss
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.slow
+def test_what_one_process_alone_meets_is_said_by_that_one(small: Path, tmp_path: Path) -> None:
+    words = ["train", small, "--run-dir", tmp_path / "run", *as_options(SETTINGS)]
+    in_processes(2, words, tmp_path, partial(_trouble_in_process_1, "text"), main_code=1, others_code=1)
+    assert (tmp_path / "1").read_text() == "error: process 1: cannot read valid.src: No such file or directory\n"
+    told = (tmp_path / "0").read_text()
+    assert told.splitlines()[-1].startswith("error: process 0 lost the others: one of them has failed")
+    assert told.count("error: ") == 1
+    for rank in range(2):
+        (tmp_path / str(rank)).unlink()
+    in_processes(2, [*words, "--overwrite"], tmp_path, partial(_trouble_in_process_1, "memory"))
+    (said,) = (tmp_path / "1").read_text().splitlines()
+    assert said.startswith("process 1: warning: out of memory with ")
+    assert "out of memory" not in (tmp_path / "0").read_text()

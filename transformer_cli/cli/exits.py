@@ -1,6 +1,7 @@
 """What every command has in common: how much it says, and how it ends.
 
-An error is one message on stderr and an exit code, never a traceback unless asked for.
+An error is one message on stderr and an exit code, never a traceback unless asked for. Where torchrun has started
+several processes, what is the same for all is said once on each machine.
 """
 
 import inspect
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from transformer_cli.errors import Stopped, UserError
+from transformer_cli.errors import ProcessError, Stopped, UserError
 
 INTERRUPTED = 130
 
@@ -32,21 +33,19 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     def command(*, quiet: bool, verbose: bool, traceback: bool, **own: Any) -> None:
         from transformer_cli.log import to_stderr
 
-        # Of several processes the first alone tells how it goes.
-        quiet = quiet or int(os.environ.get("RANK", "0")) > 0
-        to_stderr(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
+        quiet = quiet or _process("RANK") > 0
+        level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
+        to_stderr(level, _process("RANK"))
         try:
             function(**own)
         except Stopped as error:
-            print(f"stopped by {error.signal.name}. {error}", file=sys.stderr)
+            _say(f"stopped by {error.signal.name}. {error}", error)
             raise typer.Exit(error.exit_code) from error
         except UserError as error:
-            if traceback:
-                tracebacks.print_exc()
-            print(f"error: {error}", file=sys.stderr)
+            _say(f"error: {error}", error, traceback)
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
-            print("interrupted", file=sys.stderr)
+            _say("interrupted", error)
             raise typer.Exit(INTERRUPTED) from error
         except BrokenPipeError as error:
             # The reader of our output, such as `head`, has seen enough. Python would complain again when it closes.
@@ -54,9 +53,8 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(0) from error
         except OSError as error:
             # A full disk, a folder that may not be written to.
-            if traceback:
-                tracebacks.print_exc()
-            print(f"error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+            file = f": {error.filename}" if error.filename else ""
+            _say(f"error: {error.strerror or error}{file}", error, traceback)
             raise typer.Exit(UserError.exit_code) from error
 
     signature = inspect.signature(function)
@@ -67,3 +65,17 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     command.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
     command.__annotations__ = {**function.__annotations__, **_COMMON}
     return command
+
+
+def _process(variable: str) -> int:
+    """The number of this process, from 0: of all (RANK) or on its machine (LOCAL_RANK)."""
+    return int(os.environ.get(variable, "0"))
+
+
+def _say(words: str, error: BaseException, traceback: bool = False) -> None:
+    """The last words, unless another process has the same to say."""
+    if _process("LOCAL_RANK") > 0 and not isinstance(error, ProcessError):
+        return
+    if traceback:
+        tracebacks.print_exception(error)
+    print(words, file=sys.stderr)

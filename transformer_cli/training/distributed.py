@@ -10,7 +10,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import TypeVar
 
@@ -20,13 +20,15 @@ from torch import nn
 from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
-from transformer_cli.errors import UserError
+from transformer_cli.errors import ProcessError, UserError
 from transformer_cli.model.blocks import Linear
 from transformer_cli.model.transformer import Transformer
 
 _PEER_LOST_AFTER = timedelta(seconds=60)  # in an exchange, where all come at about the same time
 _STARTED_WITHIN = timedelta(minutes=10)
 _POLL_SECONDS = 0.05
+_LAST_WORDS = "last-words"
+_LAST_WORDS_WITHIN = 10.0  # seconds; the processes of a machine do the same at different speeds
 
 T = TypeVar("T")
 
@@ -97,7 +99,7 @@ class _Group(Processes):
             return device
         local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         if local_rank >= torch.cuda.device_count():
-            raise UserError(
+            raise ProcessError(
                 f"process {self.rank} has no GPU of its own: {torch.cuda.device_count()} are visible on this machine. "
                 "Start as many processes as there are GPUs (torchrun --nproc-per-node)"
             )
@@ -139,16 +141,31 @@ class _Group(Processes):
             time.sleep(_POLL_SECONDS)
         return bytes(self.store.get(key))
 
+    def is_said_by_main(self, words: str) -> bool:
+        """Whether the main process ends with the same words; it is given some seconds to come to it."""
+        if self.is_main:
+            self.store.set(_LAST_WORDS, words)
+            return True
+        with suppress(RuntimeError):  # the main process has gone, and the store with it
+            until = time.monotonic() + _LAST_WORDS_WITHIN
+            while time.monotonic() < until:
+                if self.store.check([_LAST_WORDS]):
+                    return bytes(self.store.get(_LAST_WORDS)).decode() == words
+                time.sleep(_POLL_SECONDS)
+        return False
+
 
 @contextmanager
 def processes(device_kind: str) -> Iterator[Processes]:
     """The processes that torchrun started, connected for a kind of device; or this one alone.
 
-    A failed exchange is a UserError: another process has ended, and has said why.
+    A failed exchange is a ProcessError: another process has ended, and has said why. So is every error that a user can
+    cause but the main process has not met.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Processes()
         return
+    group = None
     try:
         store, rank, count = next(iter(rendezvous("env://", timeout=_STARTED_WITHIN)))
         dist.init_process_group(
@@ -161,11 +178,16 @@ def processes(device_kind: str) -> Iterator[Processes]:
         # The group ends with the process and not with training: a model that outlives it would be the last to hold it,
         # and its teardown then keeps the interpreter locked while it waits for a thread that may need the interpreter.
         atexit.register(dist.destroy_process_group)
-        yield _Group(PrefixStore("words", store), rank, count)
+        group = _Group(PrefixStore("words", store), rank, count)
+        yield group
+    except (UserError, OSError) as error:
+        if isinstance(error, ProcessError) or group is None or group.is_said_by_main(str(error)):
+            raise
+        raise ProcessError(f"process {group.rank}: {error}") from error
     except (dist.DistError, RuntimeError) as error:
         if not _is_lost_peer(error):
             raise
-        raise UserError(
+        raise ProcessError(
             f"process {os.environ.get('RANK')} lost the others: one of them has failed, and its own "
             f"message says why. The run goes on with --resume. ({str(error).splitlines()[0]})"
         ) from error

@@ -242,7 +242,7 @@ def prepare(
             record |= {"threads": used_threads, "processes": group.count, "finished": None}
             run.go_on(config, record, state.step)
             restore_best(run, state)
-        log.open(run.log)
+    log.open(run.log if group.is_main else Path(os.devnull))
     metrics = Metrics(run.metrics if group.is_main else Path(os.devnull), state.metrics_lines)
     LOGGER.info("%s", _describe(model, config, device, used_threads, group.count))
     if saved is not None:

@@ -15,8 +15,8 @@ from transformer_cli.data.batching import Batch, Indices, Update, make_batch, mi
 from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.data.tokenizer import BOS, EOS, PAD
 from transformer_cli.device import Precision, autocast, is_out_of_memory
-from transformer_cli.errors import UserError
-from transformer_cli.log import LOGGER
+from transformer_cli.errors import ProcessError, UserError
+from transformer_cli.log import LOGGER, OF_ONE_PROCESS
 from transformer_cli.model.masks import padding_mask, target_mask
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.training.distributed import Processes, ReplicatedTransformer
@@ -109,7 +109,7 @@ class Updater:
                     raise
                 if self.processes.count > 1:
                     # The others may already have had a part of this one's gradient.
-                    raise UserError(f"process {self.processes.rank} ran out of memory: {_LESS_MEMORY}") from error
+                    raise ProcessError(f"process {self.processes.rank} ran out of memory: {_LESS_MEMORY}") from error
                 self._halve(max(parts, key=dataset.cells), dataset, error)
 
     def try_largest(self, dataset: TokenDataset, updates: Sequence[Update]) -> None:
@@ -189,6 +189,7 @@ class Updater:
             dataset.longest(part),
             self.batch_size,
             "cells" if self.config.batch_type == "tokens" else "pairs",
+            extra=OF_ONE_PROCESS,
         )
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
