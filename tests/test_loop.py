@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import random
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -289,6 +290,9 @@ def test_a_step_now_and_then_without_a_finite_gradient_is_left_out_and_counted(
         f"step {number}: loss or gradient is not a finite number; the step is skipped ({count} so far)"
         for count, number in enumerate((3, 4, 6), start=1)
     ]
+    (line,) = [line for line in caplog.messages if line.startswith("step 4/8")]
+    assert re.fullmatch(r"step 4/8  no step was taken  lr \d\.\d\de-\d\d  2 skipped  .* left", line)
+    assert not any("nan" in line for line in caplog.messages)
     assert any("step 8/8" in line and "  3 skipped" in line for line in caplog.messages)
     # The count goes on with the run.
     train(config_in(finished, max_steps=10), run, resume=True)

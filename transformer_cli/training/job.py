@@ -139,7 +139,10 @@ class Job:
         """A line on the updates since the last one."""
         event = _train_event(self.state, rate, grad_norm)
         self.metrics.write("train", event)
-        note = "loss {loss:.4f}  ppl {ppl:.2f}  lr {lr:.2e}  {tokens_per_s:,.0f} tgt tokens/s".format(**event)
+        if self.state.interval.tokens:
+            note = "loss {loss:.4f}  ppl {ppl:.2f}  lr {lr:.2e}  {tokens_per_s:,.0f} tgt tokens/s".format(**event)
+        else:
+            note = f"no step was taken  lr {rate:.2e}"
         if self.state.skipped:
             note += f"  {self.state.skipped} skipped"
         progress.log(f"step {self.state.step}/{self.config.training.max_steps}", note)
