@@ -161,8 +161,11 @@ def test_no_target_length_lies_in_two_groups_but_at_their_ends() -> None:
     assert all(longest <= shortest for (_, longest), (shortest, _) in pairwise(ranges))
 
 
-def test_little_of_what_is_computed_is_padding() -> None:
-    parts = groups_of(plan_epoch(CORPUS, 4096, "tokens", 1, 0))
+@pytest.mark.parametrize(
+    ("update_size", "on_both", "on_target"), [(4096, 0.025, 0.01), (25_000, 0.10, 0.02), (100_000, 0.11, 0.02)]
+)
+def test_little_of_what_is_computed_is_padding(update_size: int, on_both: float, on_target: float) -> None:
+    parts = groups_of(plan_epoch(CORPUS, update_size, "tokens", 1, 0))
     real, padding = np.zeros(2), np.zeros(2)
     for part in parts:
         batch = make_batch(CORPUS, part)
@@ -170,9 +173,21 @@ def test_little_of_what_is_computed_is_padding() -> None:
             real[side] += int((ids != PAD).sum())
             padding[side] += int((ids == PAD).sum())
     assert real.sum() == len(CORPUS.source.ids) + len(CORPUS.target.ids) + 2 * len(CORPUS)  # an end symbol each
-    assert padding.sum() / (real + padding).sum() < 0.06
+    assert padding.sum() / (real + padding).sum() < on_both
     # and hardly any of it on the target side, where every position costs a softmax over the vocabulary
-    assert padding[1] / (real + padding)[1] < 0.01
+    assert padding[1] / (real + padding)[1] < on_target
+
+
+def test_a_group_of_two_target_lengths_has_like_sources() -> None:
+    dataset = dataset_of([1, 2, 30, 1, 2, 30], [5, 5, 5, 6, 6, 6])
+    groups = groups_of(plan_epoch(dataset, 8, "sentences", seed=1, epoch=0))  # of two pairs
+    assert sorted(sorted(dataset.source.lengths(group).tolist()) for group in groups) == [[1, 2], [1, 2], [30, 30]]
+
+
+@pytest.mark.parametrize(("update_size", "largest"), [(4096, 1024), (25_000, 6250), (100_000, 100_000 // 13)])
+def test_a_group_is_a_quarter_of_an_update_and_at_most_8192_cells(update_size: int, largest: int) -> None:
+    cells = [takes(CORPUS, group) for group in groups_of(plan_epoch(CORPUS, update_size, "tokens", 1, 0))]
+    assert 0.95 * largest < max(cells) <= largest <= 8192
 
 
 def test_updates_are_full() -> None:

@@ -22,7 +22,10 @@ BatchType = Literal["tokens", "sentences"]
 Indices = NDArray[np.int64]
 Update = list[Indices]
 
-_GROUPS = 4  # of an update, where no pair is longer than a quarter of it
+# Groups of an update, where no pair is longer than its share. More of them have less padding, but each is a pass of its
+# own through the model, which on a GPU takes as long for a few thousand cells as for none.
+_GROUPS = 4
+_LARGEST_GROUP = 8192  # cells
 
 
 class Batch(NamedTuple):
@@ -45,9 +48,12 @@ def plan_epoch(dataset: TokenDataset, update_size: int, batch_type: BatchType, s
     """
     random = np.random.default_rng([seed, epoch])
     shuffled = random.permutation(len(dataset))
-    # By target first: padding then falls on the source side, where no softmax over the vocabulary is paid for it.
-    order = shuffled[np.lexsort((dataset.source.lengths(shuffled), dataset.target.lengths(shuffled)))]
-    runs = cut(dataset.sizes(order), max(update_size // _GROUPS, 1), batch_type)
+    # By target first: padding then falls on the source side, where no softmax over the vocabulary is paid for it. With
+    # one target length sources grow, with the next they shrink, so that a group of both has like ones where they meet.
+    source, target = dataset.source.lengths(shuffled), dataset.target.lengths(shuffled)
+    order = shuffled[np.lexsort((np.where(target % 2, source, -source), target))]
+    groups = max(_GROUPS, -(-update_size // _LARGEST_GROUP)) if batch_type == "tokens" else _GROUPS
+    runs = cut(dataset.sizes(order), max(update_size // groups, 1), batch_type)
     updates: list[Update] = []
     free = 0
     for i in random.permutation(len(runs)):
