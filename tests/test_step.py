@@ -2,6 +2,8 @@
 is left out; chance is derived, the norm is the gradient's own, and Adam is Adam."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -584,6 +586,46 @@ def test_a_look_at_the_model_between_updates_changes_nothing() -> None:
 
 
 # --- the optimizer --------------------------------------------------------------------------------------------------
+
+
+def test_the_optimizer_is_pytorchs_adamw_bit_for_bit() -> None:
+    settings = TrainingConfig(weight_decay=0.01)
+
+    def trained(adamw: type[torch.optim.AdamW]) -> Updater:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(step, "FusedAdamW", adamw)
+            one = Updater(model(dropout=0.1), settings, seed=7, device=CPU, precision="fp32")
+            for number, update in enumerate(UPDATES[:3], start=1):
+                one.update(batches(update), number, 1e-2)
+            two = Updater(model(dropout=0.1), settings, seed=7, device=CPU, precision="fp32")
+            two.model.load_state_dict(one.model.state_dict())
+            two.restore(one.optimizer_tensors(), {})
+        for number, update in enumerate(UPDATES[:3], start=4):
+            two.update(batches(update), number, 1e-3)
+        return two
+
+    ours, theirs = trained(step.FusedAdamW), trained(torch.optim.AdamW)
+    assert_same_bits(weights(ours), weights(theirs))
+    assert_same_bits(ours.optimizer_tensors(), theirs.optimizer_tensors())
+    assert not any(parameter.grad_fn for parameter in ours.model.parameters())
+
+
+def test_an_update_loads_no_compiler() -> None:
+    script = """
+import sys, torch
+from transformer_cli.config.schema import ModelConfig, TrainingConfig
+from transformer_cli.data.batching import Batch
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.training.step import Updater
+size = {"d_model": 16, "ffn_dim": 32, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+one = Updater(Transformer(ModelConfig(**size), 9, 9, 0), TrainingConfig(), 7, torch.device("cpu"), "fp32")
+ids = torch.tensor([[5, 6, 3]])
+one.update([Batch(ids, ids, ids)], 1, 1e-3)
+one.restore(one.optimizer_tensors(), {})
+print([name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 @every_precision

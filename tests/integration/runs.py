@@ -17,7 +17,7 @@ from transformer_cli.run_files import list_checkpoints
 CLOCK = ("seconds", "tokens_per_s")
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["torch._dynamo", "transformer_cli.cli", "transformer_cli.training.loop"])
+_FORKS.set_forkserver_preload(["transformer_cli.cli", "transformer_cli.training.loop"])
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:

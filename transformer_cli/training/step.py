@@ -5,6 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from inspect import unwrap
 from typing import Any, NamedTuple
 
 import torch
@@ -61,6 +62,17 @@ def batch_loss(
     return cross_entropy(hidden, model.output.weight, batch.tgt_out, PAD, epsilon)
 
 
+class FusedAdamW(torch.optim.AdamW):
+    """PyTorch's AdamW, bit for bit, without what `torch.compile` wraps around its methods: that loads a compiler, which
+    takes a second before the first update and has no part in it."""
+
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+    zero_grad = unwrap(torch.optim.AdamW.zero_grad)
+    add_param_group = unwrap(torch.optim.AdamW.add_param_group)
+    state_dict = unwrap(torch.optim.AdamW.state_dict)
+    load_state_dict = unwrap(torch.optim.AdamW.load_state_dict)
+
+
 class Updater:
     """A model with its optimizer. Adam is PyTorch's fused form on every device, so that a run has one.
 
@@ -88,7 +100,7 @@ class Updater:
         self.cross_entropy = smoothed_cross_entropy if precision == "fp16" else fused_cross_entropy
         self.names = [name for name, _ in model.named_parameters()]
         # AdamW without decay is Adam.
-        self.optimizer = torch.optim.AdamW(
+        self.optimizer = FusedAdamW(
             model.parameters(),
             lr=0.0,
             betas=config.adam_betas,
