@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -113,7 +114,9 @@ class Validator:
         translator.model.eval()
         for run in cut(self.dataset.sizes(order), training.batch_size, training.batch_type):
             batch = make_batch(self.dataset, order[run])
-            with autocast(translator.device, translator.precision):
+            # For the few passes of a validation the model would be compiled once more, without gradients.
+            plain = torch.compiler.set_stance("force_eager") if training.compile else nullcontext()
+            with plain, autocast(translator.device, translator.precision):
                 sums = batch_loss(
                     translator.model, batch.to(translator.device), smoothed_cross_entropy, training.label_smoothing
                 )
