@@ -108,7 +108,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_never_met_again(
 ) -> None:
     newest = checkpoint_path(run, 8)
     newest.write_bytes(newest.read_bytes()[:-100])
-    train(config_in(finished, max_steps=12, save_steps=5), run, resume=True)
+    train(config_in(finished, max_steps=12, save_steps=5, valid_steps=100), run, resume=True)
     assert f"{newest} is not a safetensors file" in caplog.text
     assert [step for step, _ in list_checkpoints(run)] == [4, 5, 10, 12]
 
@@ -171,6 +171,22 @@ def test_a_damaged_checkpoint_is_left_out_of_the_average_and_named(
     assert [line for line in warnings_of(caplog, "the average is made without it") if str(path) in line]
     assert any(f"average of 3 checkpoints, steps {', '.join(map(str, others))}  " in line for line in caplog.messages)
     assert events(run, "test")[-1]["step"] == 16
+
+
+def test_a_best_model_that_came_to_harm_is_put_back_before_the_test(
+    finished: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose_model = loop.choose_model
+
+    def after_damage(*arguments: Any) -> None:
+        (run / "model.safetensors").write_bytes(b"")
+        choose_model(*arguments)
+
+    monkeypatch.setattr(loop, "choose_model", after_damage)
+    train(config_in(finished, max_steps=9, average_last=1), run, resume=True)
+    step = checkpoint.read(checkpoint_path(run, 9)).training["best_step"]
+    assert dict(checkpoint.read(run / "model.safetensors").origin) == {"kind": "best", "step": step}
+    assert events(run, "test")[-1]["step"] == 9
 
 
 def test_with_one_intact_checkpoint_there_is_no_average_and_the_best_is_used(

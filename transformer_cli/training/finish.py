@@ -14,6 +14,7 @@ from transformer_cli.errors import CheckpointError
 from transformer_cli.evaluation.scores import Score, result_line, scores_json
 from transformer_cli.log import LOGGER, Metrics
 from transformer_cli.run_files import list_checkpoints
+from transformer_cli.training.resume import restore_best
 from transformer_cli.training.run_dir import RunDir
 from transformer_cli.training.state import TrainingState
 from transformer_cli.training.validate import Validator, score_texts
@@ -68,6 +69,7 @@ def choose_model(
         if better:
             checkpoint.write(run.model, translator.as_file({"kind": "average", "steps": steps}))
             return
+    restore_best(run, state)  # it may have come to harm since
     translator.model.load_state_dict(dict(checkpoint.read(run.model).weights), strict=False)
 
 
