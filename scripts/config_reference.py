@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from transformer_cli.config.schema import Config
+from transformer_cli.config.schema import Config, Corpus, HubSet, Table
 
 TARGET = Path(__file__).parents[1] / "configs" / "README.md"
 
@@ -23,6 +23,12 @@ use are answered with the name used here.
 Made from `transformer_cli/config/schema.py` by `python scripts/config_reference.py`; a test keeps it true.
 """
 
+CORPORA: dict[str, type[BaseModel]] = {
+    "An entry of data.train, valid or test: text": Corpus,
+    "An entry of data.train, valid or test: a table": Table,
+    "An entry of data.train, valid or test: a data set": HubSet,
+}
+
 
 def reference() -> str:
     """The whole text."""
@@ -35,6 +41,10 @@ def reference() -> str:
             assert issubclass(section, BaseModel)
             parts += [f"\n## {name}\n", f"{section.__doc__}\n"]
             parts += [entry(key, inner) for key, inner in section.model_fields.items()]
+        if name == "data":
+            for title, corpus in CORPORA.items():
+                parts += [f"\n### {title}\n", f"{corpus.__doc__}\n"]
+                parts += [entry(key, inner) for key, inner in corpus.model_fields.items()]
     return "\n".join(parts) + "\n"
 
 

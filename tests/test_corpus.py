@@ -1,201 +1,14 @@
-"""What a line is, in every file that people really have; and pairs, which are never shifted or cut."""
+"""Pairs, from files of any kind, which are never shifted or cut."""
 
-import io
-import json
 import logging
-import os
-import subprocess
-import sys
-import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from transformer_cli.config.schema import Corpus
-from transformer_cli.data.corpus import Pair, lines_of, read_lines, read_pairs
+from transformer_cli.config.schema import Corpus, Table
+from transformer_cli.data.corpus import Pair, files_of, parts_of, read_corpus, read_pairs
 from transformer_cli.errors import DataError
-
-DATA = Path(os.environ.get("TRANSFORMER_CLI_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
-
-
-def lines(content: bytes) -> list[str]:
-    return list(lines_of(io.BytesIO(content), "input"))
-
-
-def refusal(content: bytes) -> str:
-    with pytest.raises(DataError) as caught:
-        lines(content)
-    return str(caught.value)
-
-
-@pytest.fixture
-def nasty() -> Path:
-    folder = DATA / "nasty"
-    if not folder.is_dir():
-        pytest.skip("the nasty files are not here")
-    return folder
-
-
-# Lines
-
-
-def test_only_a_line_feed_ends_a_line() -> None:
-    content = (
-        b"ba\xe2\x80\xa8ce\ndi\xc2\x85fo\ngu\x0bha\nje\x0cki\nlo\x1cmu\nna\rpe\nqi ro\r\nsu ta\n"  # as printf gives it
-    )
-    assert len(content.decode().splitlines()) == 14
-    assert lines(content) == [
-        "ba\u2028ce",
-        "di\u0085fo",
-        "gu\vha",
-        "je\fki",
-        "lo\x1cmu",
-        "na\rpe",
-        "qi ro",
-        "su ta",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"", []),
-        (b"\n", [""]),
-        (b"a", ["a"]),
-        (b"a\n", ["a"]),
-        (b"a\n\n", ["a", ""]),
-        (b"a\r\r\n", ["a\r"]),
-        (b"a\r", ["a\r"]),
-        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
-        (b"\xef\xbb\xbf", []),
-        (b"\xef\xbb\xbf\n", [""]),
-        (b"a\0b\n\0\n", ["a\0b", "\0"]),
-    ],
-)
-def test_line_ends_and_byte_order_marks_are_not_part_of_a_line(content: bytes, expected: list[str]) -> None:
-    assert lines(content) == expected
-
-
-def test_a_byte_that_is_not_utf8_is_named_with_its_place_and_the_way_out() -> None:
-    message = refusal(b"fine\nM\xfcnchen\n")
-    assert "input, line 2: byte 2 of the line is 0xFC" in message
-    assert "iconv" in message
-    assert "--errors replace" in message
-
-
-def test_replace_keeps_the_line_and_counts_it(caplog: pytest.LogCaptureFixture) -> None:
-    replaced = lines_of(io.BytesIO(b"a\nM\xfcn\xfc\nb\n"), "input", errors="replace")
-    assert list(replaced) == ["a", "M\ufffdn\ufffd", "b"]
-    assert [record.getMessage() for record in caplog.records] == [
-        "input: 1 lines held bytes that are not UTF-8; U+FFFD stands in their place"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("encoding", "named"),
-    [
-        ("utf-16", "looks like UTF-16)"),
-        ("utf-32", "looks like UTF-32)"),
-        ("utf-16-le", "looks like UTF-16 or UTF-32"),
-        ("utf-16-be", "looks like UTF-16 or UTF-32"),
-        ("utf-32-be", "looks like UTF-16 or UTF-32"),
-    ],
-)
-@pytest.mark.parametrize("text", ["Ein Hund rennt.\nUnd eine Katze.\n", "\nEin Hund rennt.\n"])
-def test_utf16_and_utf32_are_refused_by_name_with_and_without_a_mark(encoding: str, named: str, text: str) -> None:
-    assert named in refusal(text.encode(encoding))
-
-
-def test_utf16_is_refused_under_replace_too() -> None:
-    with pytest.raises(DataError, match="UTF-16"):
-        list(lines_of(io.BytesIO("Katze\n".encode("utf-16")), "input", errors="replace"))
-
-
-def test_a_file_with_lone_carriage_returns_for_line_ends_is_refused() -> None:
-    assert "CR line ends" in refusal(b"eins\rzwei\rdrei\r")
-
-
-def test_a_line_is_given_before_the_next_one_is_written() -> None:
-    reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as stream, os.fdopen(writing, "wb", buffering=0) as pipe:
-        arriving = lines_of(stream, "standard input")
-        pipe.write(b"one\n")
-        assert next(arriving) == "one"
-        pipe.write(b"two\n")
-        assert next(arriving) == "two"
-
-
-def test_memory_stays_flat_however_long_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "long"
-    path.write_bytes(b"a line of some forty bytes, and so it goes\n" * 100_000)
-    tracemalloc.start()
-    try:
-        assert sum(1 for _ in read_lines(path)) == 100_000
-        assert tracemalloc.get_traced_memory()[1] < 500_000
-    finally:
-        tracemalloc.stop()
-
-
-def test_the_locale_changes_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "zürich"
-    path.write_bytes("Grüße\n".encode())
-    code = (
-        "import pathlib, sys; from transformer_cli.data.corpus import read_lines;"
-        "print(ascii(list(read_lines(next(pathlib.Path(sys.argv[1]).iterdir())))))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        capture_output=True,
-        check=True,
-    )
-    assert done.stdout == b"['Gr\\xfc\\xdfe']\n"
-
-
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (lambda path: None, "No such file"),
-        (lambda path: path.mkdir(), "Is a directory"),
-        (lambda path: path.symlink_to("nowhere"), "No such file"),
-    ],
-)
-def test_what_cannot_be_read_is_named(tmp_path: Path, make: Callable[[Path], None], reason: str) -> None:
-    path = tmp_path / "-train ä.en"
-    make(path)
-    with pytest.raises(DataError, match=reason) as caught:
-        list(read_lines(path))
-    assert str(path) in str(caught.value)
-
-
-def test_the_nasty_files_have_the_lines_and_the_errors_they_should_have(nasty: Path) -> None:
-    other_formats = (".csv", ".tsv", ".jsonl", ".gz", ".xz", ".bz2")
-    checked = 0
-    for case in json.loads((nasty / "expected.json").read_text("utf-8")):
-        for name in case["files"]:
-            # A file of other length than its partner is a matter of pairs.
-            if name.endswith(other_formats) or name.startswith("mismatch"):
-                continue
-            checked += 1
-            if case["translate_ok"]:
-                assert sum(1 for _ in read_lines(nasty / name)) == case["lines"], name
-            else:
-                with pytest.raises(DataError) as caught:
-                    list(read_lines(nasty / name))
-                message = str(caught.value)
-                assert name in message
-                assert case["error_mentions"] in message or case["error_mentions"] in case["files"]
-    assert checked > 40
-
-
-def test_crlf_mixed_ends_and_byte_order_marks_give_the_clean_lines(nasty: Path) -> None:
-    clean = list(read_lines(nasty / "clean.de"))
-    for name in ("crlf.de", "mixed-eol.de", "bom.de"):
-        assert list(read_lines(nasty / name)) == clean
-
-
-# Pairs
 
 
 @pytest.fixture
@@ -244,3 +57,67 @@ def test_reading_logs_nothing_when_nothing_is_wrong(
     with caplog.at_level(logging.DEBUG):
         list(read_pairs([corpus("a\n", "b\n")]))
     assert not caplog.records
+
+
+# Several files
+
+
+def write(folder: Path, **texts: str) -> None:
+    for name, text in texts.items():
+        (folder / name.replace("_", ".")).write_text(text)
+
+
+def test_lists_are_paired_in_their_order_and_names_with_a_star_in_that_of_the_names(tmp_path: Path) -> None:
+    write(tmp_path, b_en="b1\n", a_en="a1\na2", c_en="c1\n", b_de="B1\n", a_de="A1\nA2\n", c_de="C1\n")
+    starred = Corpus(source=tmp_path / "*.en", target=tmp_path / "[a-c].de")
+    assert [pair.source for pair in read_pairs([starred])] == ["a1", "a2", "b1", "c1"]
+    assert all(pair.source.upper() == pair.target for pair in read_pairs([starred]))
+    listed = Corpus(
+        source=(tmp_path / "c.en", tmp_path / "[ab].en"),
+        target=(tmp_path / "c.de", tmp_path / "a.de", tmp_path / "b.de"),
+    )
+    assert list(read_corpus(listed)) == [Pair("c1", "C1"), Pair("a1", "A1"), Pair("a2", "A2"), Pair("b1", "B1")]
+    assert files_of(listed) == [tmp_path / name for name in ("c.en", "a.en", "b.en", "c.de", "a.de", "b.de")]
+
+
+def test_the_lines_of_each_file_are_counted_from_one(tmp_path: Path) -> None:
+    write(tmp_path, a_en="1\n2\n", b_en="3\n", a_de="1\n2\n", b_de="3\n")
+    parts = list(parts_of(Corpus(source=tmp_path / "*.en", target=tmp_path / "*.de")))
+    assert [(Path(part.source).name, Path(part.target).name, part.unit) for part in parts] == [
+        ("a.en", "a.de", "line"),
+        ("b.en", "b.de", "line"),
+    ]
+    assert [[record.number for record in part.records] for part in parts] == [[1, 2], [1]]
+
+
+def test_lines_missing_in_one_file_are_not_made_up_for_by_the_next(tmp_path: Path) -> None:
+    write(tmp_path, a_en="1\n2\n", b_en="3\n", a_de="1\n", b_de="2\n3\n")
+    with pytest.raises(DataError, match=r"a\.en has 2 lines and .*a\.de has 1:"):
+        list(read_pairs([Corpus(source=tmp_path / "*.en", target=tmp_path / "*.de")]))
+
+
+def test_numbers_of_files_that_do_not_agree_are_an_error_that_names_the_files(tmp_path: Path) -> None:
+    write(tmp_path, a_en="1\n", b_en="2\n", a_de="1\n")
+    with pytest.raises(DataError, match=r"2 files of sources and 1 of targets .*: a\.en, b\.en \| a\.de"):
+        list(read_pairs([Corpus(source=tmp_path / "*.en", target=tmp_path / "*.de")]))
+    with pytest.raises(DataError, match=r"no file fits .*\*\.fr"):
+        list(read_pairs([Corpus(source=tmp_path / "*.en", target=tmp_path / "*.fr")]))
+
+
+def test_a_file_whose_own_name_has_a_star_is_that_file(tmp_path: Path) -> None:
+    folder = tmp_path / "[old] *"
+    folder.mkdir()
+    write(folder, a_en="a\n", b_en="b\n")
+    (folder / "*.en").write_text("star\n")
+    star = Corpus(source=folder / "*.en", target=folder / "*.en")
+    assert list(read_pairs([star])) == [Pair("star", "star")]
+    letters = Corpus(source=folder / "[ab].en", target=folder / "?.en")
+    assert [pair.source for pair in read_corpus(letters.model_copy(update={"target": letters.source}))] == ["a", "b"]
+
+
+def test_corpora_of_several_kinds_follow_each_other(tmp_path: Path) -> None:
+    write(tmp_path, a_en="one\n", a_de="eins\n", t_tsv="zwei\ttwo\n", u_tsv="drei\tthree\n")
+    text = Corpus(source=tmp_path / "a.en", target=tmp_path / "a.de")
+    tables = Table(path=tmp_path / "*.tsv", source_field=2, target_field=1)
+    assert list(read_pairs([tables, text])) == [("two", "zwei"), ("three", "drei"), ("one", "eins")]
+    assert files_of(tables) == [tmp_path / "t.tsv", tmp_path / "u.tsv"]

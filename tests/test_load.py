@@ -276,6 +276,13 @@ def test_a_conflict_is_shown_at_a_key_that_was_written(folder: Path, text: str, 
 
 CORPORA = "a list of {source: FILE, target: FILE}"
 PART = f"{CORPORA}, or {{hold_out: NUMBER}}"
+ONE_KIND = (
+    "must name one kind of text: source and target (files of lines), path (a table) or hub (a Hugging Face data set)"
+)
+COLUMNS = (
+    "columns have numbers in a tsv or csv whose first line holds no names, and then both source_field and target_field "
+    "are numbers; else both are names"
+)
 NAME = "letters, digits and . _ + - (at most 100, a letter or digit first)"
 
 
@@ -319,7 +326,30 @@ NAME = "letters, digits and . _ + - (at most 100, a letter or digit first)"
         ("data: {train: [{source: a}]}", "data.train[0].target: missing"),
         ("data: {train: [{source: 3, target: b}]}", "data.train[0].source: must be a file name, not 3"),
         ("data: {train: [{source: '', target: b}]}", "data.train[0].source: must be a file name, not ''"),
-        ("data: {train: [{source: [a], target: b}]}", "data.train[0].source: must be a file name, not ['a']"),
+        ("data: {train: [{source: {a: b}, target: b}]}", "data.train[0].source: must be a file name, not {a: 'b'}"),
+        ("data: {train: [{source: [], target: b}]}", "data.train[0].source: must be a file name or a list of them, not "
+         "[]"),
+        ("data: {train: [{source: [a, 3], target: b}]}", "data.train[0].source[1]: must be a file name, not 3"),
+        ("data: {train: [{source: a, target: b, weight: 0}]}", "data.train[0].weight: must be more than 0, not 0"),
+        ("data: {train: [{source: a, target: b, path: c}]}", f"data.train[0]: {ONE_KIND}, not {{source: 'a', target: "
+         "'b', path: 'c'}"),
+        ("data: {train: [{path: a.tsv, hub: b}]}", f"data.train[0]: {ONE_KIND}, not {{path: 'a.tsv', hub: 'b'}}"),
+        ("data: {train: [{weight: 2}]}", f"data.train[0]: {ONE_KIND}, not {{weight: 2}}"),
+        ("data: {train: [{}]}", f"data.train[0]: {ONE_KIND}, not {{}}"),
+        ("data: {train: [{path: a.tsv, source_field: 1}]}", "data.train[0].target_field: missing"),
+        ("data: {train: [{source_field: a, target_field: b}]}", "data.train[0].path: missing"),
+        ("data: {train: [{path: a.tsv, source_field: 0, target_field: 2}]}", "data.train[0].source_field: must be the "
+         "name of a field, or the number of a column, from 1, not 0"),
+        ("data: {train: [{path: a.txt, source_field: a, target_field: b}]}", "data.train[0].path: a.txt does not tell "
+         "its format: add format: tsv, csv, jsonl, json or parquet"),
+        ("data: {train: [{path: a.gz, source_field: a, target_field: b}]}", "data.train[0].path: a.gz does not tell "
+         "its format: add format: tsv, csv, jsonl, json or parquet"),
+        ("data: {train: [{path: a.tsv, source_field: 1, target_field: b}]}", f"data.train[0].source_field: {COLUMNS}"),
+        ("data: {train: [{path: a.jsonl, source_field: 1, target_field: 2}]}", f"data.train[0].source_field: "
+         f"{COLUMNS}"),
+        ("data: {train: [{path: a, format: xml, source_field: a, target_field: b}]}", "data.train[0].format: must be "
+         "tsv, csv, jsonl, json or parquet, not 'xml'"),
+        ("data: {train: [{hub: a/b, source_field: a, target_field: b}]}", "data.train[0].split: missing"),
         ("data: {test: [a]}", f"data.test: must be names with {PART} each, not ['a']"),
         ("data: {test: {a: b}}", f"data.test.a: must be {PART}, not 'b'"),
         ("data: {valid: {source: a, target: b}}", f"data.valid: must be {PART}, not {{source: 'a', target: 'b'}}"),
@@ -381,6 +411,27 @@ def test_a_configuration_whose_files_are_there_is_accepted(folder: Path) -> None
     write("config.yaml", "a.en", "a.de", "v.en", "v.de")
     Path("config.yaml").write_text(DATA)
     assert load_training_config(Path("config.yaml")) == load_config(Path("config.yaml"))
+
+
+def test_lists_names_with_a_star_and_tables_are_files_too(folder: Path) -> None:
+    write("b.1.en", "b.2.en", "b.1.de", "b.2.de", "t.tsv")
+    text = """\
+data:
+  train:
+  - {source: b.*.en, target: [b.1.de, b.2.de]}
+  - {path: "[st].tsv", source_field: 1, target_field: 2}
+  - {path: t.tsv.bin, format: tsv, source_field: 1, target_field: 2}
+  - {source: c.*.en, target: [b.1.de, b.3.de]}
+  - {hub: ./sets/mine, split: train, source_field: a, target_field: b}
+  valid: [{hub: owner/name, split: train, source_field: a, target_field: b}]
+"""
+    ending = "relative paths count from the folder of the YAML file"
+    assert training_errors(text) == [
+        f"config.yaml:5: data.train[2].path: no such file: {folder}/t.tsv.bin; {ending}",
+        f"config.yaml:6: data.train[3].source: no file fits {folder}/c.*.en; {ending}",
+        f"config.yaml:6: data.train[3].target[1]: no such file: {folder}/b.3.de; {ending}",
+        f"config.yaml:7: data.train[4].hub: no such folder: {folder}/sets/mine; {ending}",
+    ]
 
 
 def test_files_that_are_not_there_join_the_other_errors_in_order(folder: Path) -> None:
@@ -476,7 +527,20 @@ names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,20}", fullmatch=True) | st.
     ["no", "on", "off", "yes", "true", "null", "1e-09", "1e4", "017", "0x10", "2016", "1.5", "12", "2024-01-01"]
 )
 paths = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).map(lambda text: Path("/") / text)
-corpora = st.lists(st.fixed_dictionaries({"source": paths, "target": paths}), max_size=2)
+files = paths | st.lists(paths, min_size=1, max_size=2)
+weights = {"weight": st.floats(0, exclude_min=True, allow_infinity=False)}
+texts = st.fixed_dictionaries({"source": files, "target": files}, optional=weights)
+fields = st.tuples(st.text(min_size=1), st.text(min_size=1)) | st.tuples(st.integers(1, 99), st.integers(1, 99))
+tables = st.builds(
+    lambda path, fields: {"path": path, "source_field": fields[0], "target_field": fields[1], "format": "tsv"},
+    files,
+    fields,
+)
+hubs = st.fixed_dictionaries(
+    {"hub": st.sampled_from(["/a/b", "owner/name"]), "split": names, "source_field": names, "target_field": names},
+    optional={"revision": names, "config": names, "streaming": st.booleans()},
+)
+corpora = st.lists(texts | tables | hubs, max_size=3)
 sizes = st.integers(1, 10**17)
 above_zero = st.floats(0, exclude_min=True, allow_infinity=False)
 shares = st.floats(0, 1, exclude_max=True)

@@ -8,11 +8,11 @@ import pytest
 
 from transformer_cli.config.load import load_training_config
 from transformer_cli.config.recipes import recipe_for
-from transformer_cli.config.schema import Corpus, HoldOut
+from transformer_cli.config.schema import HoldOut
 from transformer_cli.data.filters import FilterCounts
 from transformer_cli.data.split import Text
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.project import OwnText, Template, write_own, write_template
+from transformer_cli.project import Files, OwnText, Template, write_own, write_template
 
 TOYS: tuple[Template, ...] = tuple(template for template in get_args(Template) if template != "demo")
 
@@ -81,11 +81,11 @@ def test_the_demo_has_three_test_sets_and_the_first_is_the_whole(tmp_path: Path)
 # --- a person's own text ----------------------------------------------------------------------------------------------
 
 
-def own(folder: Path, pairs: int, **given: Corpus) -> OwnText:
+def own(folder: Path, pairs: int, **given: Files) -> OwnText:
     for side in ("en", "de"):
         text = "".join(f"sentence {i} of {side}\n" for i in range(pairs))
         (folder / f"my.{side}").write_text(text, encoding="utf-8")
-    train = Corpus(source=folder / "my.en", target=folder / "my.de")
+    train = Files(folder / "my.en", folder / "my.de")
     return OwnText(train, "en", "de", given.get("valid"), given.get("test"))
 
 
@@ -105,7 +105,7 @@ def test_a_twentieth_is_held_out_for_validation_and_for_test(tmp_path: Path, pai
 
 
 def test_files_that_are_given_are_named_and_nothing_is_held_out_for_them(tmp_path: Path) -> None:
-    other = Corpus(source=tmp_path / "my.de", target=tmp_path / "my.en")
+    other = Files(tmp_path / "my.de", tmp_path / "my.en")
     config = load_training_config(write_own(tmp_path / "mine", own(tmp_path, 1000, valid=other, test=other)))
     named = {"train": config.data.train, "valid": config.data.valid, **config.data.test}
     files = {
@@ -166,5 +166,5 @@ def test_chinese_gets_pieces_for_most_characters_and_others_for_all(tmp_path: Pa
 
 def test_the_same_file_on_both_sides_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = own(tmp_path, 1000)
-    write_own(tmp_path / "mine", replace(text, train=Corpus(source=text.train.source, target=text.train.source)))
+    write_own(tmp_path / "mine", replace(text, train=Files(text.train.source, text.train.source)))
     assert "source and target are the same file" in caplog.text

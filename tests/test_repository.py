@@ -58,7 +58,7 @@ DOORS = {
     "safetensors": {"checkpoint"},
     "tqdm": {"log"},
     "datasets": {"data.formats", "data.dataset"},
-    "pyarrow": {"data.formats", "data.dataset"},
+    "pyarrow": {"data.compression", "data.formats", "data.dataset"},
 }
 
 

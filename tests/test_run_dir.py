@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.config.load import load_config
-from transformer_cli.config.schema import Config, ModelConfig, Section
+from transformer_cli.config.schema import Config, HubSet, ModelConfig, Section, Table
 from transformer_cli.errors import ConfigError
 from transformer_cli.log import Metrics
 from transformer_cli.run_files import CHECKPOINTS, checkpoint_path, list_checkpoints, refuse_if_taken
@@ -249,6 +249,7 @@ OTHER: dict[str, Any] = {
     "data.train": (),
     "data.valid": (),
     "data.test": {},
+    "data.errors": "replace",
     "data.max_length": 100,
     "tokenizer.vocab_size": 500,
     "tokenizer.model_type": "bpe",
@@ -471,6 +472,26 @@ def test_test_sets_may_change(tmp_path: Path, config: Config) -> None:
     began = {"data": data_files(config)}
     (tmp_path / "data" / "test.src").write_text("another\n")
     check_data_unchanged(began, data_files(config))
+
+
+def test_what_an_entry_says_besides_its_files_is_part_of_the_data(tmp_path: Path, config: Config) -> None:
+    (tmp_path / "t.tsv").write_text("a\tb\n")
+    hub = HubSet(hub="owner/name", split="train", source_field="a", target_field="b", revision="1")
+
+    def record(table: Table, hub: HubSet) -> list[dict[str, Any]]:
+        return data_files(with_value(config, "data.train", (table, hub)))
+
+    table = Table(path=tmp_path / "t.tsv", source_field=1, target_field=2)
+    began = {"data": json.loads(json.dumps(record(table, hub)))}
+    assert [file["path"] for file in began["data"][:2]] == [str(tmp_path / "t.tsv"), "owner/name"]
+    check_data_unchanged(began, record(table, hub))
+    (tmp_path / "moved.tsv").write_text("a\tb\n")
+    check_data_unchanged(began, record(table.model_copy(update={"path": tmp_path / "moved.tsv"}), hub))
+    for other in ({"source_field": 2}, {"weight": 2.0}):
+        with pytest.raises(ConfigError, match=r"the data has changed .*t\.tsv"):
+            check_data_unchanged(began, record(table.model_copy(update=other), hub))
+    with pytest.raises(ConfigError, match=r"the data has changed .*owner/name"):
+        check_data_unchanged(began, record(table, hub.model_copy(update={"revision": "2"})))
 
 
 def test_another_number_of_files_is_a_change(config: Config) -> None:

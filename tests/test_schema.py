@@ -11,8 +11,10 @@ from transformer_cli.config.schema import (
     DecodingConfig,
     EvaluationConfig,
     HoldOut,
+    HubSet,
     ModelConfig,
     Section,
+    Table,
     TokenizerConfig,
     TrainingConfig,
 )
@@ -20,6 +22,8 @@ from transformer_cli.config.schema import (
 MODELS: list[type[BaseModel]] = [
     Config,
     Corpus,
+    Table,
+    HubSet,
     HoldOut,
     DataConfig,
     TokenizerConfig,
@@ -42,6 +46,7 @@ DEFAULTS = {
         "valid": (),
         "test": {},
         "max_length": 256,
+        "errors": "strict",
     },
     "tokenizer": {
         "vocab_size": 8000,

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from transformer_cli.config.schema import TokenizerConfig
 from transformer_cli.data import tokenizer as module
-from transformer_cli.data.corpus import Pair, read_lines
+from transformer_cli.data.corpus import Pair
+from transformer_cli.data.lines import read_lines
 from transformer_cli.data.tokenizer import (
     BOS,
     EOS,

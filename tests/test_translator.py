@@ -11,7 +11,8 @@ import torch
 
 from transformer_cli import checkpoint
 from transformer_cli.config.schema import Config, DecodingConfig
-from transformer_cli.data.corpus import Pair, read_lines
+from transformer_cli.data.corpus import Pair
+from transformer_cli.data.lines import read_lines
 from transformer_cli.data.tokenizer import BOS, EOS, PAD, train_tokenizers
 from transformer_cli.decoding import translator as module
 from transformer_cli.decoding.hypotheses import Hypothesis

@@ -6,7 +6,7 @@ import random
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from transformer_cli.config.load import load_config
 from transformer_cli.config.recipes import recipe_for
@@ -116,15 +116,22 @@ decoding: {{beam_size: 4, length_penalty: 1.0, length_penalty_type: avg}}
 """
 
 
+class Files(NamedTuple):
+    """A file of sentences, one a line, and one of their translations."""
+
+    source: Path
+    target: Path
+
+
 @dataclass(frozen=True)
 class OwnText:
     """A person's own files; validation and test text is held out of training where none is given."""
 
-    train: Corpus
+    train: Files
     source_lang: str
     target_lang: str
-    valid: Corpus | None
-    test: Corpus | None
+    valid: Files | None
+    test: Files | None
 
 
 def write_template(folder: Path, template: Template) -> Path:
@@ -152,7 +159,7 @@ def write_own(folder: Path, text: OwnText) -> Path:
     Reads all of the text, so that a bad byte or a missing line shows here. DataError if there is too little.
     """
     counts, before_empty = FilterCounts(), 0
-    for _ in drop_empty(read_pairs([text.train]), counts):
+    for _ in drop_empty(read_pairs([Corpus(source=text.train.source, target=text.train.target)]), counts):
         before_empty += counts.empty == 0
     pairs = counts.kept
     held_out = min(max(50, min(1000, pairs // 20)), pairs // 10)
@@ -209,8 +216,8 @@ def _run_name(folder: Path) -> str:
     return json.dumps(name[:100] or "own")
 
 
-def _as_yaml(corpus: Corpus, folder: Path) -> str:
-    return f"{{source: {_path_as_yaml(corpus.source, folder)}, target: {_path_as_yaml(corpus.target, folder)}}}"
+def _as_yaml(files: Files, folder: Path) -> str:
+    return f"{{source: {_path_as_yaml(files.source, folder)}, target: {_path_as_yaml(files.target, folder)}}}"
 
 
 def _path_as_yaml(path: Path, folder: Path) -> str:

@@ -1,10 +1,13 @@
 """`transformer-cli init` writes a folder from which `train` learns its task."""
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+
+from transformer_cli.config.load import load_config
 
 Command = Callable[..., CompletedProcess[str]]
 
@@ -137,3 +140,14 @@ def test_own_text_trains_as_it_is_written(cli: Command, tmp_path: Path) -> None:
     trained = done.stdout.splitlines()[-1]
     again = cli("evaluate", tmp_path / "run")
     assert again.stdout == trained + "\n"  # the set's own name is test
+
+
+def test_compressed_files_are_taken_as_they_are_and_tell_their_language(cli: Command, tmp_path: Path) -> None:
+    for side in ("en", "de"):
+        text = "".join(f"{side} sentence {i}\n" for i in range(100))
+        (tmp_path / f"my.{side}.gz").write_bytes(gzip.compress(text.encode()))
+    done = cli("init", tmp_path / "mine", "--source", tmp_path / "my.en.gz", "--target", tmp_path / "my.de.gz")
+    assert done.returncode == 0, done.stderr
+    config = load_config(tmp_path / "mine" / "config.yaml")
+    assert (config.data.source_lang, config.data.target_lang) == ("en", "de")
+    assert "100 pairs read" in done.stderr

@@ -284,7 +284,9 @@ RUNS = {
         "decoding.length_penalty_type=avg", "decoding.max_length_a=0.5", "decoding.max_length_b=3",
     ],
     "evaluation": ["evaluation.tokenize=char", "evaluation.lowercase=true"],
-    "the data": ["name=other", "data.source_lang=en", "data.target_lang=zh-TW", "data.max_length=12"],
+    "the data": ["name=other", "data.source_lang=en", "data.target_lang=zh-TW", "data.max_length=12",
+        "data.errors=replace",
+    ],
 }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ def export(
 
     Example: transformer-cli export runs/demo -o demo-ctranslate2
     """
-    from transformer_cli.data.corpus import read_lines
+    from transformer_cli.data.lines import read_lines
     from transformer_cli.data.split import Text
     from transformer_cli.errors import ConfigError
     from transformer_cli.evaluation.sets import config_of_run

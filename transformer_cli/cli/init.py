@@ -11,7 +11,7 @@ import typer
 from transformer_cli.errors import ConfigError
 
 if TYPE_CHECKING:
-    from transformer_cli.config.schema import Corpus
+    from transformer_cli.project import Files
 
 # Suffixes that look like a language and are none.
 _NO_LANGUAGE = {"src", "tgt", "trg", "txt", "raw", "tok", "bpe", "ref", "hyp", "in", "out", "utf8", "dev", "train"}
@@ -53,7 +53,6 @@ def init(
     Example: transformer-cli init first --template reverse
     """
     from transformer_cli import project
-    from transformer_cli.config.schema import Corpus
 
     if source is None or target is None:
         if any((source, target, source_lang, target_lang, valid_source, valid_target, test_source, test_target)):
@@ -63,7 +62,7 @@ def init(
         if template is not None:
             raise ConfigError("--template brings its own text: leave it out, or --source and --target")
         text = project.OwnText(
-            train=Corpus(source=source, target=target),
+            train=project.Files(source, target),
             source_lang=_language("--source-lang", source_lang, source),
             target_lang=_language("--target-lang", target_lang, target),
             valid=_both("valid", valid_source, valid_target),
@@ -73,21 +72,23 @@ def init(
     print(f"Train on it:  transformer-cli train {shlex.quote(str(config))}", file=sys.stderr)
 
 
-def _both(split: str, source: Path | None, target: Path | None) -> "Corpus | None":
-    from transformer_cli.config.schema import Corpus
+def _both(split: str, source: Path | None, target: Path | None) -> "Files | None":
+    from transformer_cli.project import Files
 
     if source is None and target is None:
         return None
     if source is None or target is None:
         raise ConfigError(f"--{split}-source and --{split}-target go together")
-    return Corpus(source=source, target=target)
+    return Files(source, target)
 
 
 def _language(option: str, given: str | None, path: Path) -> str:
     """The language given, or the suffix of the file if it is one; else a person at the terminal is asked."""
+    from transformer_cli.config.corpora import COMPRESSED
     from transformer_cli.config.schema import LANGUAGE_TAG
 
-    suffix = path.suffix.removeprefix(".").lower().replace("_", "-")
+    name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    suffix = name.suffix.removeprefix(".").lower().replace("_", "-")
     if given is None and re.fullmatch(r"[a-z]{2,3}(-[a-z0-9]+)?", suffix) and suffix not in _NO_LANGUAGE:
         return suffix
     if given is None and sys.stdin is not None and sys.stdin.isatty():

@@ -10,7 +10,9 @@ from difflib import get_close_matches
 
 from pydantic import BaseModel
 
-from transformer_cli.config.schema import Config, Corpus, HoldOut
+from transformer_cli.config.schema import Config, Corpus, HoldOut, HubSet, Table
+
+_CORPUS = tuple(dict.fromkeys((*Corpus.model_fields, *Table.model_fields, *HubSet.model_fields)))
 
 
 def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -108,7 +110,7 @@ def meant(key: str) -> tuple[str, ...]:
     """The valid keys that an unknown one most likely stands for: none, one, or several for a peer's name."""
     section, _, name = key.rpartition(".")
     if section.endswith("]"):
-        return tuple(f"{section}.{near}" for near in get_close_matches(name, Corpus.model_fields, n=1))
+        return tuple(f"{section}.{near}" for near in get_close_matches(name, _CORPUS, n=1))
     if key in KEYS:
         return (key,)
     if own := _OWN.get(_squashed(name)):
@@ -120,7 +122,7 @@ def siblings(key: str) -> tuple[str, ...]:
     """The names that can stand where `key` stands; none when there is no such section."""
     section, _, _ = key.rpartition(".")
     if section.endswith("]"):
-        return tuple(Corpus.model_fields)
+        return _CORPUS
     if section.startswith("data.test."):
         return tuple(HoldOut.model_fields)
     return tuple(_last(other) for other in KEYS if other.rpartition(".")[0] == section)

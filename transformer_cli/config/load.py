@@ -15,13 +15,17 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from transformer_cli.config import hints
-from transformer_cli.config.schema import Config, Corpus, DecodingConfig, FilePath
+from transformer_cli.config.corpora import FilePath, is_folder
+from transformer_cli.config.paths import matching
+from transformer_cli.config.schema import Config, DecodingConfig
 from transformer_cli.config.yaml_text import Document, Loc, Unusable, YamlError, dotted, printable, shown, to_yaml
 from transformer_cli.errors import ConfigError
 
-_MARKS = ("[key]", "[files]", "[hold_out]")  # pydantic's marks, of a name in a mapping or of the kind of a part
+# pydantic's marks, of a name in a mapping or of the kind of a part, a corpus or a list of files
+_MARKS = ("[key]", "[files]", "[hold_out]", "[text]", "[table]", "[hub]", "[file]", "[list]")
 CORPORA = "a list of {source: FILE, target: FILE}"
 PART = f"{CORPORA}, or {{hold_out: NUMBER}}"
+_FILES = {"source", "target", "path", "hub"}  # the keys of a corpus that name files
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
@@ -273,6 +277,8 @@ def _report_refused(draft: _Draft, detail: ErrorDetails) -> None:
     elif kind == "missing" and isinstance(loc[-1], str):
         if dotted(loc) not in draft.meant:
             draft.report(loc, "missing")
+    elif kind == "union_tag_not_found" and any(key.startswith(f"{dotted(loc)}.") for key in draft.meant):
+        pass  # its keys are misspelt, which has been said
     elif kind == "missing":  # an item of a list of fixed length
         draft.report(loc[:-1], f"{_wanted_list(loc[:-1])}, not {shown(detail['input'])}")
     else:
@@ -308,7 +314,12 @@ _WANTED = {
 def _wanted(detail: ErrorDetails, loc: Loc) -> str:
     match detail["type"]:
         case "tuple_type" | "too_short" | "too_long":
-            return _wanted_list(loc)
+            return "must be a file name or a list of them" if loc[-1] in _FILES else _wanted_list(loc)
+        case "union_tag_not_found":
+            return (
+                "must name one kind of text: source and target (files of lines), path (a table) or hub (a Hugging Face "
+                "data set)"
+            )
         case "dict_type":
             return f"must be names with {PART} each"
         case "model_type" if isinstance(loc[-1], int):
@@ -359,7 +370,7 @@ def _check_data(draft: _Draft) -> None:
             path = adapter.validate_python(name, context={"base": _base(draft)})
         except ValidationError:
             continue  # reported with the rest of the schema
-        if trouble := _trouble(path):
+        if trouble := _trouble_of_set(name, path) if loc[-1] == "hub" else _trouble(path):
             draft.report(loc, trouble)
 
 
@@ -370,18 +381,34 @@ def _named_files(value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             yield from _named_files(inner, (*loc, index))
-    elif isinstance(value, str) and value and isinstance(loc[-2], int) and loc[-1] in Corpus.model_fields:
+    elif isinstance(value, str) and value and _FILES & set(loc[-2:]) and int in map(type, loc[-3:-1]):
         yield loc, value
 
 
+_RELATIVE = "relative paths count from the folder of the YAML file"
+
+
 def _trouble(path: Path) -> str | None:
-    """Why a file cannot be read; None if it can."""
+    """Why a file, or one of those that the name stands for, cannot be read; None if they can."""
+    found = matching(path)
+    if not found:
+        return f"no file fits {printable(str(path))}; {_RELATIVE}"
+    return next((trouble for one in found if (trouble := _trouble_of_one(one))), None)
+
+
+def _trouble_of_set(name: str, path: Path) -> str | None:
+    if is_folder(name) and not path.is_dir():
+        return f"no such folder: {printable(str(path))}; {_RELATIVE}"
+    return None
+
+
+def _trouble_of_one(path: Path) -> str | None:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return f"not a plain file: {printable(str(path))}"
         path.open("rb").close()
     except (FileNotFoundError, NotADirectoryError):
-        return f"no such file: {printable(str(path))}; relative paths count from the folder of the YAML file"
+        return f"no such file: {printable(str(path))}; {_RELATIVE}"
     except (OSError, ValueError) as error:
         return f"cannot be read ({getattr(error, 'strerror', error)}): {printable(str(path))}"
     return None

@@ -5,78 +5,22 @@ what they refuse into messages with line numbers. A default stands here once and
 value of the base model of "Attention Is All You Need" unless the text beside it says otherwise.
 """
 
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationInfo, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, model_validator
 
+from transformer_cli.config.corpora import AnyCorpus as AnyCorpus
+from transformer_cli.config.corpora import Corpora, FilePath, Part, Positive, as_tuple, conflict
+from transformer_cli.config.corpora import Corpus as Corpus
+from transformer_cli.config.corpora import HoldOut as HoldOut
+from transformer_cli.config.corpora import HubSet as HubSet
+from transformer_cli.config.corpora import Section as Section
+from transformer_cli.config.corpora import Table as Table
 
-def _resolve(value: Any, info: ValidationInfo) -> Any:
-    """A relative path counts from the folder of the YAML file, given as the validation context `base`."""
-    if not isinstance(value, str) or not value:
-        return value
-    base: Path = (info.context or {}).get("base", Path())
-    try:
-        return base / Path(value).expanduser()
-    except RuntimeError:
-        raise PydanticCustomError("no_home", "must be a path; ~ names no home folder here") from None
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-FilePath = Annotated[Path, BeforeValidator(_resolve)]
-Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=100)]
 LANGUAGE_TAG = r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$"
 Language = Annotated[str, Field(pattern=LANGUAGE_TAG)]
-
-
-def _conflict(key: str, message: str) -> PydanticCustomError:
-    """An error about several keys at once; `key` is the one whose line is shown."""
-    # Braces would be read as fields of the template.
-    return PydanticCustomError("conflict", "{message}", {"key": key, "message": message})
-
-
-class Section(BaseModel):
-    """What all sections share: frozen, strict about types, no unknown key."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
-
-
-class Corpus(Section):
-    """Two text files, line N of one the translation of line N of the other."""
-
-    source: FilePath
-    """File of source sentences, UTF-8, one a line."""
-    target: FilePath
-    """File of their translations, as many lines."""
-
-
-Corpora = Annotated[tuple[Corpus, ...], BeforeValidator(_as_tuple)]
-
-
-class HoldOut(Section):
-    """Lines of the training corpora, kept out of training; chosen by a hash of the seed and the source text."""
-
-    hold_out: Positive
-    """How many; equal sources stay together, so it can be a few more."""
-
-
-def _kind_of_part(value: Any) -> str:
-    held = isinstance(value, HoldOut) or (isinstance(value, dict) and "source" not in value)
-    return "[hold_out]" if held else "[files]"
-
-
-# The tags stand in brackets so that error messages can tell them from keys.
-Part = Annotated[
-    Annotated[Corpora, Tag("[files]")] | Annotated[HoldOut, Tag("[hold_out]")], Discriminator(_kind_of_part)
-]
 
 
 class DataConfig(Section):
@@ -87,15 +31,20 @@ class DataConfig(Section):
     target_lang: Language = "und"
     """Language of the target; it chooses the tokenizer of the metrics (`zh` for Chinese)."""
     train: Corpora = ()
-    """Corpora to train on, one after the other: a list of `{source: FILE, target: FILE}`."""
+    """Corpora to train on: a list of `{source: FILE, target: FILE}` (text, one sentence a line), `{path: FILE,
+    source_field: NAME, target_field: NAME}` (TSV, CSV, JSON, Parquet) and `{hub: NAME, split: NAME, source_field: NAME,
+    target_field: NAME}` (Hugging Face), mixed as you like; see below."""
     valid: Part = ()
     """What measures progress and chooses the best checkpoint: corpora like those of `train`, or `{hold_out: N}` for N
     lines kept out of `train`. Never trained on."""
-    test: dict[FileName, Part] = {}
+    test: dict[FileName, Part] = {}  # noqa: RUF012, pydantic gives each model its own
     """Named test sets, each corpora or `{hold_out: N}`, translated and scored once, after training. The first one's
     score is the last line printed."""
     max_length: Positive = 256
     """Training pairs with more pieces than this on either side are left out, and counted."""
+    errors: Literal["strict", "replace"] = "strict"
+    """What to do with bytes that are not UTF-8: stop and name them, or put U+FFFD in their place and count the
+    lines."""
 
 
 class TokenizerConfig(Section):
@@ -153,13 +102,13 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def _widths_fit(self) -> Self:
         if self.d_model % self.num_heads:
-            raise _conflict(
+            raise conflict(
                 "num_heads",
                 f"d_model {self.d_model} cannot be shared equally by num_heads {self.num_heads}: make "
                 "d_model a multiple of num_heads",
             )
         if self.positions == "sinusoidal" and self.d_model % 2:
-            raise _conflict("d_model", f"sinusoidal positions need an even d_model, not {self.d_model}")
+            raise conflict("d_model", f"sinusoidal positions need an even d_model, not {self.d_model}")
         return self
 
 
@@ -197,7 +146,7 @@ class TrainingConfig(Section):
     """Steps of linear warm-up; 0 means none, which `noam` cannot do."""
     label_smoothing: Share = 0.1
     """Probability taken from the right piece and spread evenly over the others, padding excepted."""
-    adam_betas: Annotated[tuple[Share, Share], BeforeValidator(_as_tuple)] = (0.9, 0.98)
+    adam_betas: Annotated[tuple[Share, Share], BeforeValidator(as_tuple)] = (0.9, 0.98)
     """Adam's decay rates."""
     adam_eps: Annotated[float, Field(gt=0.0)] = 1e-9
     """Adam's epsilon."""
@@ -226,21 +175,21 @@ class TrainingConfig(Section):
     def _rate_has_one_source(self) -> Self:
         if self.lr_schedule == "noam":
             if self.learning_rate is not None:
-                raise _conflict(
+                raise conflict(
                     "learning_rate",
                     "lr_schedule noam computes its rate from d_model and warmup_steps: scale it with "
                     "noam_factor instead of learning_rate, or choose inverse_sqrt, cosine or constant",
                 )
             if self.warmup_steps == 0:
-                raise _conflict("warmup_steps", "lr_schedule noam divides by warmup_steps: it must be at least 1")
+                raise conflict("warmup_steps", "lr_schedule noam divides by warmup_steps: it must be at least 1")
         else:
             if self.noam_factor is not None:
-                raise _conflict(
+                raise conflict(
                     "noam_factor",
                     f"noam_factor belongs to lr_schedule noam: give {self.lr_schedule} its peak as learning_rate",
                 )
             if self.learning_rate is None:
-                raise _conflict(
+                raise conflict(
                     "lr_schedule",
                     f"lr_schedule {self.lr_schedule} needs learning_rate, its highest rate (such as 5e-4)",
                 )
@@ -249,7 +198,7 @@ class TrainingConfig(Section):
     @model_validator(mode="after")
     def _average_is_kept(self) -> Self:
         if self.average_last > self.keep_last:
-            raise _conflict(
+            raise conflict(
                 "average_last",
                 f"average_last {self.average_last} needs as many checkpoints, and keep_last keeps only "
                 f"{self.keep_last}",
@@ -284,7 +233,7 @@ class DecodingConfig(Section):
     @model_validator(mode="after")
     def _enough_hypotheses(self) -> Self:
         if self.n_best > self.beam_size:
-            raise _conflict(
+            raise conflict(
                 "n_best", f"n_best {self.n_best} needs a beam_size of at least as many, not {self.beam_size}"
             )
         return self
@@ -297,7 +246,7 @@ MetricTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-m
 class EvaluationConfig(Section):
     """How translations are scored."""
 
-    metrics: Annotated[tuple[Metric, ...], BeforeValidator(_as_tuple), Field(min_length=1)] = ("bleu", "chrf")
+    metrics: Annotated[tuple[Metric, ...], BeforeValidator(as_tuple), Field(min_length=1)] = ("bleu", "chrf")
     """Scores to compute."""
     valid_beam_size: Positive = 1
     """Beam of the translations made at a validation."""
@@ -329,25 +278,25 @@ class Config(Section):
     def _sections_agree(self) -> Self:
         longest = self.data.max_length + 1  # the end symbol
         if self.training.batch_type == "tokens" and longest > self.training.batch_size:
-            raise _conflict(
+            raise conflict(
                 "training.batch_size",
                 f"a pair of data.max_length {self.data.max_length} pieces and its end symbol does "
                 f"not fit into training.batch_size {self.training.batch_size}: lower the one or raise the other",
             )
         if self.model.positions == "learned" and longest > self.model.max_positions:
-            raise _conflict(
+            raise conflict(
                 "model.max_positions",
                 f"learned positions end at model.max_positions {self.model.max_positions}, and "
                 f"data.max_length {self.data.max_length} with its end symbol needs {longest}",
             )
         if self.model.tie_embeddings == "all" and not self.tokenizer.shared:
-            raise _conflict(
+            raise conflict(
                 "model.tie_embeddings",
                 "model.tie_embeddings all needs one vocabulary: set tokenizer.shared to true, or "
                 "tie_embeddings to target or none",
             )
         if self.training.best_metric not in ("loss", *self.evaluation.metrics):
-            raise _conflict(
+            raise conflict(
                 "training.best_metric",
                 f"training.best_metric {self.training.best_metric} is not among "
                 f"evaluation.metrics ({', '.join(self.evaluation.metrics)})",

@@ -11,27 +11,28 @@ from collections.abc import Iterator
 import numpy as np
 
 from transformer_cli.config.schema import Config, HoldOut
-from transformer_cli.data.corpus import Errors, Pair, read_pairs
+from transformer_cli.data.corpus import Pair, read_pairs
 from transformer_cli.data.filters import FilterCounts, drop_empty
+from transformer_cli.data.lines import Errors
 from transformer_cli.errors import ConfigError, DataError
 
 
 class Text:
     """The pairs of a configuration, by what they are for. Held-out pairs are found when it is made.
 
-    `errors` tells what becomes of bytes that are not UTF-8.
+    `errors: replace`, or the same in the configuration, puts U+FFFD in the place of bytes that are not UTF-8.
     """
 
     def __init__(self, config: Config, errors: Errors = "strict") -> None:
         self._config = config
-        self._errors = errors
+        self._errors: Errors = "replace" if "replace" in (errors, config.data.errors) else "strict"
         data = config.data
         self._sets = {"data.valid": data.valid} | {f"data.test.{name}": part for name, part in data.test.items()}
         sizes = {key: part.hold_out for key, part in self._sets.items() if isinstance(part, HoldOut)}
         self._ranges = self._choose(sizes) if sizes else {}
         self._held: dict[str, list[Pair]] = {key: [] for key in self._ranges}
         if self._ranges:
-            for pair in drop_empty(read_pairs(data.train, errors), FilterCounts()):
+            for pair in drop_empty(read_pairs(data.train, self._errors), FilterCounts()):
                 if key := self._set_of(pair.source):
                     self._held[key].append(pair)
 

@@ -11,7 +11,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
-from transformer_cli.data.corpus import Errors, lines_of, read_lines
+from transformer_cli.data.lines import Errors, lines_of, read_lines
 from transformer_cli.errors import ConfigError, DataError
 
 if TYPE_CHECKING:  # what is wrong with a stream can be told before PyTorch is loaded

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformer_cli.config.load import load_config
 from transformer_cli.config.schema import Config
-from transformer_cli.data.corpus import Errors, read_lines
+from transformer_cli.data.lines import Errors, read_lines
 from transformer_cli.data.split import Text
 from transformer_cli.errors import ConfigError, DataError
 

@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 from transformer_cli import __version__
 from transformer_cli.checkpoint import remove_unfinished
 from transformer_cli.config.load import dump_config
-from transformer_cli.config.schema import Config, HoldOut, Section
+from transformer_cli.config.schema import Config, HoldOut, HubSet, Section
+from transformer_cli.data.corpus import files_of
 from transformer_cli.errors import ConfigError
 from transformer_cli.log import LOGGER
 from transformer_cli.run_files import CHECKPOINTS, MODEL_NAME, RECORD_NAME, holds_run, list_checkpoints
@@ -186,14 +187,21 @@ def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
 
 
 def data_files(config: Config) -> list[dict[str, Any]]:
-    """Path, size and SHA-256 of every training and validation file."""
-    files = []
+    """Path, size and SHA-256 of every training and validation file, with what else its entry says; of a set of the hub
+    that alone."""
+    files: list[dict[str, Any]] = []
     for key, part in (("data.train", config.data.train), ("data.valid", config.data.valid)):
         for corpus in () if isinstance(part, HoldOut) else part:
-            for path in (corpus.source, corpus.target):
+            paths = files_of(corpus)
+            names = {"source", "target", "path"} | ({"hub"} if paths else set())
+            entry = corpus.model_dump(exclude=names, exclude_defaults=True)
+            if isinstance(corpus, HubSet) and not paths:
+                files.append({"key": key, "path": corpus.hub, "bytes": None, "sha256": None, "entry": entry})
+            for path in paths:
                 with path.open("rb") as file:
                     digest = hashlib.file_digest(file, "sha256").hexdigest()
                 files.append({"key": key, "path": str(path), "bytes": path.stat().st_size, "sha256": digest})
+                files[-1] |= {"entry": entry} if entry else {}
     return files
 
 
@@ -203,7 +211,7 @@ def check_data_unchanged(record: dict[str, Any], files: list[dict[str, Any]]) ->
     if began is None:
         LOGGER.warning("run.json does not tell what data the run began with; going on with the present files")
         return
-    before, now = ([(file["key"], file["sha256"]) for file in listed] for listed in (began, files))
+    before, now = ([(file["key"], file["sha256"], file.get("entry")) for file in listed] for listed in (began, files))
     if before == now:
         return
     names = [file["path"] for file, old, new in zip(files, before, now, strict=False) if old != new]

@@ -1,0 +1,96 @@
+"""Compressed files are known by their content, and read as they are; damaged ones are named."""
+
+import bz2
+import gzip
+import lzma
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow
+import pytest
+
+from transformer_cli.config.schema import Corpus
+from transformer_cli.data.compression import compression
+from transformer_cli.data.corpus import Pair, read_pairs
+from transformer_cli.data.lines import read_lines
+from transformer_cli.errors import DataError
+
+
+def zstd(content: bytes) -> bytes:
+    return bytes(pyarrow.compress(content, codec="zstd", asbytes=True))
+
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "zstd": zstd,
+}
+TEXT = "".join(f"Zeile {i}: Grüße {i * i}\n" for i in range(5000)).encode()
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+@pytest.mark.parametrize("suffix", [".gz", ".txt", ""])
+def test_a_compressed_file_has_the_lines_of_the_plain_one_whatever_its_name(
+    tmp_path: Path, name: str, suffix: str
+) -> None:
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(COMPRESSORS[name](TEXT))
+    assert list(read_lines(path)) == TEXT.decode().split("\n")[:-1]
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_two_compressed_files_end_to_end_are_one(tmp_path: Path, name: str) -> None:
+    compress = COMPRESSORS[name]
+    (tmp_path / "text").write_bytes(compress(b"a\nb") + compress(b"c\nd\n"))
+    assert list(read_lines(tmp_path / "text")) == ["a", "bc", "d"]
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_an_empty_compressed_file_has_no_lines(tmp_path: Path, name: str) -> None:
+    (tmp_path / "text").write_bytes(COMPRESSORS[name](b""))
+    assert list(read_lines(tmp_path / "text")) == []
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+@pytest.mark.parametrize("spoil", ["cut", "overwritten"])
+def test_a_damaged_file_is_named_with_its_compression(tmp_path: Path, name: str, spoil: str) -> None:
+    whole = bytearray(COMPRESSORS[name](TEXT))
+    if spoil == "cut":
+        del whole[len(whole) * 2 // 3 :]
+    else:
+        whole[12:36] = b"\xff" * 24
+    path = tmp_path / "train.en"
+    path.write_bytes(whole)
+    with pytest.raises(DataError) as caught:
+        list(read_lines(path))
+    assert f"{path} is compressed by {name}, and damaged or cut off" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [b"", b"B", b"BZh9 is how it begins", b"BZh91AY and a half", "\u001f plain".encode()])
+def test_plain_text_is_not_taken_for_compressed(text: bytes) -> None:
+    assert compression(text) is None
+
+
+def test_bytes_that_are_no_text_are_named_in_a_compressed_file_too(tmp_path: Path) -> None:
+    (tmp_path / "text.gz").write_bytes(gzip.compress(b"fine\nM\xfcnchen\n"))
+    with pytest.raises(DataError, match=r"text\.gz, line 2: byte 2 of the line is 0xFC"):
+        list(read_lines(tmp_path / "text.gz"))
+
+
+def test_each_side_of_a_corpus_may_be_compressed_in_its_own_way(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(lzma.compress(b"one\ntwo\n"))
+    (tmp_path / "b").write_bytes(zstd(b"eins\nzwei\n"))
+    corpus = Corpus(source=tmp_path / "a", target=tmp_path / "b")
+    assert list(read_pairs([corpus])) == [Pair("one", "eins"), Pair("two", "zwei")]
+
+
+def test_a_pipe_is_opened_only_once(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(gzip.compress(b"one\ntwo\n"),))
+    writer.start()
+    assert list(read_lines(pipe)) == ["one", "two"]
+    writer.join()

@@ -1,0 +1,70 @@
+"""Files that may be compressed: gzip, bzip2, xz and zstd, recognised by their first bytes, whatever they are called."""
+
+import bz2
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Literal, cast
+
+from transformer_cli.errors import DataError
+
+Compression = Literal["gzip", "bzip2", "xz", "zstd"]
+
+# None of them can begin a text in UTF-8 but that of bzip2, of which the first block is looked at, too.
+_BEGINNINGS: dict[bytes, Compression] = {
+    b"\x1f\x8b\x08": "gzip",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+_BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
+_LONGEST = 10  # bytes of them
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file, decompressed where it is compressed. DataError, also while they are read, when the file
+    cannot be read or is damaged or cut off."""
+    found: Compression | None = None
+    try:
+        with path.open("rb") as file:
+            found = compression(file.peek(_LONGEST))
+            with _decompressed(file, found) as stream:
+                yield stream
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise _damaged(path, found, error) from error
+    except OSError as error:
+        if error.errno is None and found is not None:
+            raise _damaged(path, found, error) from error
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+
+
+def compression(beginning: bytes) -> Compression | None:
+    """What the first bytes of a file say that it is compressed by; None for anything else."""
+    if beginning[:3] == b"BZh" and beginning[4:10] in _BZIP2_BLOCKS:
+        return "bzip2"
+    return next((name for magic, name in _BEGINNINGS.items() if beginning.startswith(magic)), None)
+
+
+def _decompressed(file: io.BufferedReader, found: Compression | None) -> BinaryIO:
+    match found:
+        case "gzip":
+            return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+        case "bzip2":
+            return cast(BinaryIO, bz2.BZ2File(file))
+        case "xz":
+            return cast(BinaryIO, lzma.LZMAFile(file))
+        case "zstd":
+            import pyarrow  # 0.1 s, which only who needs it should wait for
+
+            return io.BufferedReader(pyarrow.CompressedInputStream(file, "zstd"), 1 << 16)
+    return file
+
+
+def _damaged(path: Path, found: Compression | None, error: Exception) -> DataError:
+    return DataError(
+        f"{path} is compressed by {found}, and damaged or cut off ({error}): get it again, or unpack what is left of it"
+    )

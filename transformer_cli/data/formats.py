@@ -1,0 +1,240 @@
+"""Tables and data sets whose records are pairs: TSV, CSV, JSON lines, JSON, Parquet, and sets read by `datasets`.
+
+Every reader gives records in order, one at a time, without holding the file. A text is one line: a line feed inside a
+field becomes a space, and such fields are counted in the log. A field that is missing, null or no text is an error that
+names the record, never a skipped one. In a TSV a quote is a character like any other and "NA" a word.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer_cli.config.schema import HubSet, Table
+from transformer_cli.data.json_text import json_lines, json_objects
+from transformer_cli.data.lines import Errors, read_lines
+from transformer_cli.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+_BATCH = 1000  # records of a Parquet file or a data set that become Python objects at a time
+_LONGEST_FIELD = 10_000  # lines of a CSV that one pair of quotes can hold before it is taken for one never closed
+
+
+class Record(NamedTuple):
+    """The texts of a record, and its number from 1: that of its first line where the file has lines."""
+
+    number: int
+    source: str
+    target: str
+
+
+def read_table(table: Table, path: Path, errors: Errors = "strict") -> Iterator[Record]:
+    """The records of one of a table's files. DataError if it cannot be read, or one of them has not the two texts."""
+    fields = _Fields(str(path), unit_of(table, path), str(table.source_field), str(table.target_field))
+    match table.format_of(path):
+        case "tsv":
+            rows = ((number, line.split("\t")) for number, line in enumerate(read_lines(path, errors), 1))
+            yield from _of_columns(rows, table, fields)
+        case "csv":
+            yield from _of_columns(_csv_rows(read_lines(path, errors), str(path)), table, fields)
+        case "jsonl":
+            yield from map(fields.record, json_lines(path, errors))
+        case "json":
+            yield from map(fields.record, json_objects(path, errors))
+        case "parquet":
+            yield from map(fields.record, enumerate(_parquet_rows(path, fields), 1))
+    fields.report()
+
+
+def unit_of(table: Table, path: Path) -> str:
+    """What the numbers of a file's records count: `line` or `record`."""
+    return "line" if table.format_of(path) in ("tsv", "csv", "jsonl") else "record"
+
+
+def read_hub(hub: HubSet) -> Iterator[Record]:
+    """The records of a Hugging Face set. DataError if it cannot be had, or a record has not the two texts."""
+    fields = _Fields(f"{hub.hub} ({hub.split})", "record", hub.source_field, hub.target_field)
+    yield from map(fields.record, enumerate(_hub_rows(hub), 1))
+    fields.report()
+
+
+class _Fields:
+    """Takes the two texts out of records, and counts those that had to become one line."""
+
+    def __init__(self, name: str, unit: str, source: str, target: str) -> None:
+        self.name, self.unit, self.source, self.target = name, unit, source, target
+        self.broken = 0
+
+    def record(self, numbered: tuple[int, Any]) -> Record:
+        number, values = numbered
+        return Record(number, self._text(values, self.source, number), self._text(values, self.target, number))
+
+    def report(self) -> None:
+        if self.broken:
+            logger.warning("%s: %s fields held a line feed; a space stands in its place", self.name, f"{self.broken:,}")
+
+    def line(self, text: str) -> str:
+        """The text as one line."""
+        if "\n" in text:
+            self.broken += 1
+            return re.sub("\r?\n", " ", text)
+        return text
+
+    def _text(self, values: Any, field: str, number: int) -> str:
+        try:
+            found = _value(values, field)
+        except KeyError:
+            raise DataError(
+                f"{self.name}, {self.unit} {number}: there is no field {field}; there {_names(values)}"
+            ) from None
+        if not isinstance(found, str):
+            shown = "null" if found is None else str(found)
+            raise DataError(f"{self.name}, {self.unit} {number}: {field} is {shown[:60]}, which is no text")
+        return self.line(found)
+
+
+def _value(values: Any, field: str) -> Any:
+    """The value of a field, which may lie in another. KeyError if there is none."""
+    if isinstance(values, dict):
+        if field in values:
+            return values[field]
+        outer, dot, inner = field.partition(".")
+        if dot and outer in values:
+            return _value(values[outer], inner)
+    raise KeyError(field)
+
+
+def _names(values: Any) -> str:
+    """What stands there instead, as the end of a sentence."""
+    if not isinstance(values, dict):
+        return f"is {'null' if values is None else str(values)[:60]}"
+    names = [
+        f"{name}.{inner}" for name, value in values.items() for inner in (value if isinstance(value, dict) else ())
+    ]
+    return f"are {', '.join([*values, *names][:12])}" if values else "are none"
+
+
+def _of_columns(rows: Iterator[tuple[int, list[str]]], table: Table, fields: _Fields) -> Iterator[Record]:
+    """Records of rows that must all be as wide as the first, which holds names unless the columns have numbers."""
+    beginning = next(rows, None)
+    if beginning is None:
+        return
+    number, first = beginning
+    source, target = (_column(field, first, fields.name) for field in (table.source_field, table.target_field))
+    if isinstance(table.source_field, int):
+        yield Record(number, fields.line(first[source]), fields.line(first[target]))
+    for number, cells in rows:
+        if len(cells) != len(first):
+            raise DataError(
+                f"{fields.name}, line {number}: {len(cells)} column{'s' if len(cells) > 1 else ''}, and the first line "
+                f"has {len(first)}: correct the line"
+            )
+        yield Record(number, fields.line(cells[source]), fields.line(cells[target]))
+
+
+def _column(field: str | int, first: list[str], name: str) -> int:
+    """The index of a column, given by its name in the first row, or by its number."""
+    if isinstance(field, int):
+        if field > len(first):
+            raise DataError(f"{name}: there is no column {field}: the first line has {len(first)}")
+        return field - 1
+    if first.count(field) != 1:
+        shown = ", ".join(cell[:30] for cell in first[:12])
+        raise DataError(
+            f"{name}: {'no column is' if field not in first else 'several columns are'} named {field} in the first "
+            f"line, which holds {shown}. Where it holds no names, source_field and target_field are numbers, from 1"
+        )
+    return first.index(field)
+
+
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"(?=,|\Z)')
+_PLAIN = re.compile(r"[^,]*")
+
+
+def _csv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]]:
+    """The cells of a CSV as RFC 4180 has it, with the line that each row begins in. The `csv` module would take a lone
+    carriage return for the end of a line."""
+    numbered = enumerate(lines, 1)
+    for number, line in numbered:
+        if '"' not in line:
+            yield number, line.split(",")
+            continue
+        row = [line]
+        while (cells := _csv_cells("\n".join(row))) is None:
+            last, more = next(numbered, (0, ""))
+            if not last or len(row) == _LONGEST_FIELD:
+                raise DataError(
+                    f"{name}, line {number}: a quote opens here and is not closed as it should be: a field with quotes "
+                    "in it stands in quotes, each of its own doubled"
+                )
+            row.append(more)
+        yield number, cells
+
+
+def _csv_cells(text: str) -> list[str] | None:
+    """The cells of a row; None if a quote is open at its end, or text stands behind a closing one."""
+    cells, position = [], 0
+    while True:
+        found = _QUOTED.match(text, position)
+        if found is not None:
+            cells.append(found[1].replace('""', '"'))
+        elif text.startswith('"', position):
+            return None
+        else:
+            found = _PLAIN.match(text, position)
+            assert found is not None, "it matches anything"
+            cells.append(found[0])
+        if found.end() == len(text):
+            return cells
+        position = found.end() + 1
+
+
+def _parquet_rows(path: Path, fields: _Fields) -> Iterator[Any]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            columns = _needed(file.schema_arrow.names, (fields.source, fields.target))
+            for batch in file.iter_batches(_BATCH, columns=columns):
+                yield from batch.to_pylist()
+    except pyarrow.ArrowException as error:
+        reason = str(error).split("\n")[0]
+        raise DataError(f"{path} is damaged, or no Parquet file ({reason})") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _needed(names: list[str], fields: tuple[str, str]) -> list[str]:
+    """The columns that fields lie in; all of them where one is missing, so that the error can tell what there is."""
+    found = {name for name in names for field in fields if field == name or field.startswith(f"{name}.")}
+    return sorted(found) if len({field.partition(".")[0] for field in fields} - found) == 0 else names
+
+
+def _hub_rows(hub: HubSet) -> Iterator[Any]:
+    try:
+        import datasets  # 0.8 s
+    except ImportError as error:
+        raise DataError(
+            f"the set {hub.hub} is read by the package datasets, which is not installed: pip install datasets"
+        ) from error
+    folder = Path(hub.hub)
+    if hub.revision is None and not folder.is_absolute():
+        logger.warning("%s: no revision is named, so that another version of the set may be read next time", hub.hub)
+    try:
+        if any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):
+            found = datasets.load_from_disk(hub.hub)
+            rows = found[hub.split] if isinstance(found, datasets.DatasetDict) else found
+        else:
+            rows = datasets.load_dataset(
+                hub.hub, hub.config, split=hub.split, revision=hub.revision, streaming=hub.streaming
+            )
+        if rows.column_names:  # known beforehand, as a rule; what is not needed may be pictures or sound
+            rows = rows.select_columns(_needed(rows.column_names, (hub.source_field, hub.target_field)))
+        for batch in rows.iter(_BATCH):
+            names = list(batch)
+            yield from (dict(zip(names, values, strict=True)) for values in zip(*batch.values(), strict=True))
+    except Exception as error:  # of the network, the hub, Arrow and many a loader: they have no common kind
+        raise DataError(f"the set {hub.hub} cannot be read: {str(error) or type(error).__name__}") from error
