@@ -1,5 +1,6 @@
 """How text files, tables and data sets become pairs, one at a time and in order."""
 
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -7,9 +8,13 @@ from typing import NamedTuple
 
 from transformer_cli.config.paths import matching
 from transformer_cli.config.schema import AnyCorpus, Corpus, HubSet, Table
+from transformer_cli.data.alignment import find_shift
 from transformer_cli.data.formats import Record, read_hub, read_table, unit_of
 from transformer_cli.data.lines import Errors, read_lines
 from transformer_cli.errors import DataError
+
+# What a shift must gain (see alignment.py) where the numbers of lines show that there is one.
+_SURE_ENOUGH = 15.0
 
 
 class Pair(NamedTuple):
@@ -92,6 +97,18 @@ def _file_pairs(corpus: Corpus) -> list[tuple[Path, Path]]:
     return list(zip(sources, targets, strict=True))
 
 
+def _first_suspicious(source: Path, target: Path) -> str:
+    """Where two files of different length seem to part, as the end of a sentence; nothing where that cannot be told."""
+    if not (source.is_file() and target.is_file()):
+        return ""  # a pipe cannot be read again
+    lengths = array("I"), array("I")
+    for pair in zip(read_lines(source, "replace"), read_lines(target, "replace"), strict=False):
+        for side, line in zip(lengths, pair, strict=True):
+            side.append(len(line))
+    shift = find_shift(*lengths, sure=_SURE_ENOUGH)
+    return f". By the lengths of the lines, they part at about line {shift.first}" if shift else ""
+
+
 def _aligned(source: Path, target: Path, errors: Errors) -> Iterator[Record]:
     sources, targets = read_lines(source, errors), read_lines(target, errors)
     for number, (one, other) in enumerate(zip_longest(sources, targets), 1):
@@ -100,6 +117,6 @@ def _aligned(source: Path, target: Path, errors: Errors) -> Iterator[Record]:
             lengths = (shorter, longer) if one is None else (longer, shorter)
             raise DataError(
                 f"{source} has {lengths[0]} lines and {target} has {lengths[1]}: line N of the one must be the "
-                "translation of line N of the other"
+                f"translation of line N of the other{_first_suspicious(source, target)}"
             )
         yield Record(number, one, other)
