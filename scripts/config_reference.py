@@ -40,12 +40,24 @@ def reference() -> str:
             assert isinstance(section, type)
             assert issubclass(section, BaseModel)
             parts += [f"\n## {name}\n", f"{section.__doc__}\n"]
-            parts += [entry(key, inner) for key, inner in section.model_fields.items()]
+            parts += entries(section)
         if name == "data":
             for title, corpus in CORPORA.items():
                 parts += [f"\n### {title}\n", f"{corpus.__doc__}\n"]
-                parts += [entry(key, inner) for key, inner in corpus.model_fields.items()]
+                parts += entries(corpus)
     return "\n".join(parts) + "\n"
+
+
+def entries(section: type[BaseModel], prefix: str = "") -> list[str]:
+    """Each key of a section; those of a section inside it with the name of that in front."""
+    lines = []
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            lines += [f"- **`{prefix}{name}`**  \n  {field.annotation.__doc__}"]
+            lines += entries(field.annotation, f"{prefix}{name}.")
+        else:
+            lines.append(entry(prefix + name, field))
+    return lines
 
 
 def is_section(field: FieldInfo) -> bool:

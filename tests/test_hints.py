@@ -1,3 +1,6 @@
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from transformer_cli.config.hints import KEYS, PEERS, meant, siblings, suggest
@@ -5,10 +8,13 @@ from transformer_cli.config.schema import Config
 
 
 def test_keys_are_those_of_the_schema() -> None:
-    dumped = Config(name="x").model_dump()
-    sections = [key for key, value in dumped.items() if isinstance(value, dict)]
-    inner = [f"{section}.{name}" for section in sections for name in dumped[section]]
-    assert sorted(KEYS) == sorted([*dumped, *inner, "data.valid.hold_out"])
+    def keys(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
+        for name, value in values.items():
+            yield prefix + name
+            if isinstance(value, dict):
+                yield from keys(value, f"{prefix}{name}.")
+
+    assert sorted(KEYS) == sorted([*keys(Config(name="x").model_dump()), "data.valid.hold_out"])
 
 
 @pytest.mark.parametrize("key", PEERS)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.config.load import load_config
-from transformer_cli.config.schema import Config, HubSet, ModelConfig, Section, Table
+from transformer_cli.config.schema import Config, FilterConfig, HubSet, ModelConfig, Section, Table
 from transformer_cli.errors import ConfigError
 from transformer_cli.log import Metrics
 from transformer_cli.run_files import CHECKPOINTS, checkpoint_path, list_checkpoints, refuse_if_taken
@@ -249,6 +249,7 @@ OTHER: dict[str, Any] = {
     "data.train": (),
     "data.valid": (),
     "data.test": {},
+    "data.filters": FilterConfig(duplicates=True),
     "data.errors": "replace",
     "data.max_length": 100,
     "tokenizer.vocab_size": 500,

@@ -284,6 +284,10 @@ RUNS = {
         "decoding.length_penalty_type=avg", "decoding.max_length_a=0.5", "decoding.max_length_b=3",
     ],
     "evaluation": ["evaluation.tokenize=char", "evaluation.lowercase=true"],
+    "every filter": [
+        "data.filters.length_ratio=3.0", "data.filters.identical=true", "data.filters.duplicates=true",
+        "data.filters.overlap=true", "data.filters.script=true",
+    ],
     "the data": ["name=other", "data.source_lang=en", "data.target_lang=zh-TW", "data.max_length=12",
         "data.errors=replace",
     ],

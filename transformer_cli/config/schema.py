@@ -23,6 +23,23 @@ LANGUAGE_TAG = r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$"
 Language = Annotated[str, Field(pattern=LANGUAGE_TAG)]
 
 
+class FilterConfig(Section):
+    """What else to leave out of training, beside pairs with an empty side and those over `max_length`; all counted."""
+
+    length_ratio: Annotated[float, Field(gt=1.0)] | None = None
+    """Pairs of which one side has more than this many times the letters of the other, 10 being added to both. A Chinese
+    character counts as three letters, a Japanese or Korean one as two. 3.0 is usual."""
+    identical: bool = False
+    """Pairs whose sides are equal."""
+    duplicates: bool = False
+    """Pairs that were there before, both sides equal. Takes 8 to 16 bytes of memory for each different pair."""
+    overlap: bool = False
+    """Pairs whose source stands in the validation or a test set."""
+    script: bool = False
+    """Pairs of which one side is mostly in a script that its language is not written in, as far as the language is
+    known here; `sr-Latn` expects one script."""
+
+
 class DataConfig(Section):
     """Where the text lies."""
 
@@ -42,6 +59,7 @@ class DataConfig(Section):
     score is the last line printed."""
     max_length: Positive = 256
     """Training pairs with more pieces than this on either side are left out, and counted."""
+    filters: FilterConfig = FilterConfig()
     errors: Literal["strict", "replace"] = "strict"
     """What to do with bytes that are not UTF-8: stop and name them, or put U+FFFD in their place and count the
     lines."""

@@ -1,10 +1,31 @@
-"""Which pairs are left out of training, and how many of each kind. Source and target always go together."""
+"""Which pairs are left out of training, and how many of each kind. Source and target always go together.
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+Pairs with an empty side and those longer than `data.max_length` pieces are always left out; the other filters are those
+that `data.filters` names. Each pair is counted under the first reason that is found, in the order of the fields below.
+"""
 
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, fields
+from itertools import compress, islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transformer_cli.config.schema import DataConfig
 from transformer_cli.data.corpus import Pair
+from transformer_cli.data.scripts import expected_scripts, in_other_script
 from transformer_cli.data.tokenizer import is_blank
+
+_CHUNK = 10_000  # pairs looked up at a time among those seen before
+
+# A length counts what a Chinese character, a Japanese or a Korean one says as that many letters of an alphabet.
+_HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_SYLLABLE = re.compile("[\u3040-\u30ff\uac00-\ud7a3]")
+_HAN_WORTH, _SYLLABLE_WORTH = 3, 2
+# Added to both lengths, so that a short line may have a translation of several times its length.
+_ALLOWANCE = 10
 
 
 @dataclass
@@ -13,21 +34,42 @@ class FilterCounts:
 
     read: int = 0
     empty: int = 0
-    too_long: int = 0
     held_out: int = 0
+    overlap: int = 0
+    identical: int = 0
+    length_ratio: int = 0
+    script: int = 0
+    duplicates: int = 0
+    too_long: int = 0
 
     @property
     def kept(self) -> int:
         """Pairs that every filter let through."""
-        return self.read - self.empty - self.too_long - self.held_out
+        left_out: int = sum(getattr(self, field.name) for field in fields(self)[1:])
+        return self.read - left_out
 
-    def summary(self, max_length: int) -> str:
-        """The counts as one line of text."""
-        held_out = f"{self.held_out:,} held out, " if self.held_out else ""
-        return (
-            f"{self.read:,} pairs read, {self.empty:,} skipped as empty, {held_out}{self.too_long:,} longer than "
-            f"{max_length:,} pieces, {self.kept:,} kept"
-        )
+    def summary(self, data: DataConfig) -> str:
+        """The counts as one line of text, or as a table where `data.filters` names some."""
+        if not any(data.filters.model_dump().values()):
+            held_out = f"{self.held_out:,} held out, " if self.held_out else ""
+            return (
+                f"{self.read:,} pairs read, {self.empty:,} skipped as empty, {held_out}{self.too_long:,} longer than "
+                f"{data.max_length:,} pieces, {self.kept:,} kept"
+            )
+        chosen = data.filters
+        rows = [
+            (self.read, "pairs read", True),
+            (self.empty, "skipped as empty", True),
+            (self.held_out, "held out", bool(self.held_out)),
+            (self.overlap, "with a source that stands in valid or test", chosen.overlap),
+            (self.identical, "with equal sides", chosen.identical),
+            (self.length_ratio, f"with one side over {chosen.length_ratio} times the other", chosen.length_ratio),
+            (self.script, "in the script of another language", chosen.script),
+            (self.duplicates, "there already", chosen.duplicates),
+            (self.too_long, f"longer than {data.max_length:,} pieces", True),
+            (self.kept, "kept", True),
+        ]
+        return "".join(f"\n{count:>14,}  {words}" for count, words, shown in rows if shown)
 
 
 def drop_empty(pairs: Iterable[Pair], counts: FilterCounts) -> Iterator[Pair]:
@@ -38,3 +80,99 @@ def drop_empty(pairs: Iterable[Pair], counts: FilterCounts) -> Iterator[Pair]:
             counts.empty += 1
         else:
             yield pair
+
+
+def drop_chosen(
+    pairs: Iterable[Pair], data: DataConfig, evaluated: Collection[str], counts: FilterCounts
+) -> Iterator[Pair]:
+    """The pairs that the filters of `data.filters` let through; the others are counted. `evaluated` holds the sources
+    of the validation and test sets, without space around them; it is asked only by `overlap`."""
+    checks = list(_checks(data, evaluated))
+    remaining = _without(pairs, checks, counts) if checks else iter(pairs)
+    return _first_ones(remaining, counts) if data.filters.duplicates else remaining
+
+
+def _checks(data: DataConfig, evaluated: Collection[str]) -> Iterator[tuple[str, Callable[[Pair], bool]]]:
+    """The name of each filter that looks at one pair alone, and what it leaves out."""
+    chosen = data.filters
+    if chosen.overlap:
+        yield "overlap", lambda pair: pair.source.strip() in evaluated
+    if chosen.identical:
+        yield "identical", has_equal_sides
+    if (limit := chosen.length_ratio) is not None:
+        yield "length_ratio", lambda pair: length_ratio(pair) > limit
+    if chosen.script:
+        scripts = expected_scripts(data.source_lang), expected_scripts(data.target_lang)
+        yield "script", lambda pair: any(map(in_other_script, pair, scripts))
+
+
+def _without(
+    pairs: Iterable[Pair], checks: list[tuple[str, Callable[[Pair], bool]]], counts: FilterCounts
+) -> Iterator[Pair]:
+    for pair in pairs:
+        reason = next((name for name, leaves_out in checks if leaves_out(pair)), None)
+        if reason is None:
+            yield pair
+        else:
+            setattr(counts, reason, getattr(counts, reason) + 1)
+
+
+def _first_ones(pairs: Iterable[Pair], counts: FilterCounts) -> Iterator[Pair]:
+    remaining, seen = iter(pairs), SeenPairs()
+    while chunk := list(islice(remaining, _CHUNK)):
+        new = seen.add(chunk)
+        counts.duplicates += len(chunk) - int(new.sum())
+        yield from compress(chunk, new)
+
+
+def has_equal_sides(pair: Pair) -> bool:
+    """Whether the translation is its source, but for space around it."""
+    return pair.source.strip() == pair.target.strip()
+
+
+def length_ratio(pair: Pair) -> float:
+    """How many times as long as the other the longer side is, in letters, with 10 more on both sides. A Chinese
+    character counts as three letters, a Japanese or Korean one as two."""
+    lengths = _length(pair.source) + _ALLOWANCE, _length(pair.target) + _ALLOWANCE
+    return max(lengths) / min(lengths)
+
+
+def _length(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    more_of_han, more_of_syllables = _HAN_WORTH - 1, _SYLLABLE_WORTH - 1
+    return len(text) + more_of_han * len(_HAN.findall(text)) + more_of_syllables * len(_SYLLABLE.findall(text))
+
+
+class SeenPairs:
+    """The pairs that were there, as hashes of 8 bytes, in sorted arrays that are merged as they grow.
+
+    It takes 8 bytes a different pair, and for a moment twice that: at most 0.8 GB for 50 million. That a pair is taken
+    for another has a chance of 1 in 10,000 with as many.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[NDArray[np.uint64]] = []
+
+    def add(self, pairs: list[Pair]) -> NDArray[np.bool_]:
+        """Remember some pairs; which of them were there neither before nor further up in the list."""
+        digests = b"".join(_digest(pair) for pair in pairs)
+        hashes, first = np.unique(np.frombuffer(digests, dtype=np.uint64), return_index=True)
+        unseen = np.ones(len(hashes), dtype=bool)
+        for run in self._runs:
+            places = np.minimum(np.searchsorted(run, hashes), len(run) - 1)
+            unseen &= run[places] != hashes
+        new = np.zeros(len(pairs), dtype=bool)
+        new[first[unseen]] = True
+        if unseen.any():
+            self._runs.append(hashes[unseen])
+        while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
+            merged = np.concatenate([self._runs.pop(), self._runs.pop()])
+            merged.sort(kind="stable")  # fast on what consists of two sorted halves
+            self._runs.append(merged)
+        return new
+
+
+def _digest(pair: Pair) -> bytes:
+    text = f"{pair.source}\n{pair.target}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=8).digest()

@@ -12,7 +12,7 @@ import numpy as np
 
 from transformer_cli.config.schema import Config, HoldOut
 from transformer_cli.data.corpus import Pair, read_pairs
-from transformer_cli.data.filters import FilterCounts, drop_empty
+from transformer_cli.data.filters import FilterCounts, drop_chosen, drop_empty
 from transformer_cli.data.lines import Errors
 from transformer_cli.errors import ConfigError, DataError
 
@@ -37,12 +37,11 @@ class Text:
                     self._held[key].append(pair)
 
     def train(self, counts: FilterCounts) -> Iterator[Pair]:
-        """What is trained on: pairs with text on both sides that are not held out; `counts` counts them."""
-        for pair in drop_empty(read_pairs(self._config.data.train, self._errors), counts):
-            if self._set_of(pair.source):
-                counts.held_out += 1
-            else:
-                yield pair
+        """What is trained on: pairs with text on both sides that are not held out and go through the filters of the
+        configuration; `counts` counts them."""
+        data = self._config.data
+        pairs = self._not_held_out(drop_empty(read_pairs(data.train, self._errors), counts), counts)
+        return drop_chosen(pairs, data, self.evaluated() if data.filters.overlap else (), counts)
 
     def valid(self) -> list[Pair]:
         """The validation set. DataError if it has no lines."""
@@ -51,6 +50,17 @@ class Text:
     def tests(self) -> dict[str, list[Pair]]:
         """The test sets by name. DataError if one has no lines."""
         return {name: self._pairs(f"data.test.{name}") for name in self._config.data.test}
+
+    def evaluated(self) -> set[str]:
+        """The sources of the validation and test sets, without space around them."""
+        return {pair.source.strip() for part in (self.valid(), *self.tests().values()) for pair in part}
+
+    def _not_held_out(self, pairs: Iterator[Pair], counts: FilterCounts) -> Iterator[Pair]:
+        for pair in pairs:
+            if self._set_of(pair.source):
+                counts.held_out += 1
+            else:
+                yield pair
 
     def _pairs(self, key: str) -> list[Pair]:
         part = self._sets[key]

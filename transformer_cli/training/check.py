@@ -34,7 +34,7 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
     text, counts = Text(config), FilterCounts()
     tokenizers = train_tokenizers(lambda: text.train(FilterCounts()), config.tokenizer)
     dataset = encode_pairs(text.train(counts), tokenizers, counts, config.data.max_length)
-    yield f"training text   {counts.summary(config.data.max_length)}"
+    yield f"training text   {counts.summary(config.data)}"
     for name, pairs in {"valid": text.valid(), **text.tests()}.items():
         yield f"{name + ' text':<15} {len(pairs):,} pairs"
     yield from _lengths(dataset, tokenizers)

@@ -270,7 +270,7 @@ def _train_tokenizers(config: Config, text: Text, group: Processes) -> Tokenizer
 def _encode_training_text(config: Config, text: Text, tokenizers: Tokenizers) -> TokenDataset:
     counts = FilterCounts()
     dataset = encode_pairs(text.train(counts), tokenizers, counts, config.data.max_length)
-    LOGGER.info("training text: %s", counts.summary(config.data.max_length))
+    LOGGER.info("training text: %s", counts.summary(config.data))
     if len(dataset) == 0:
         raise DataError("data.train: no pair is left to train on")
     return dataset
