@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from transformer_cli import __version__
+from transformer_cli.cli.data import check
 from transformer_cli.cli.evaluate import evaluate
 from transformer_cli.cli.exits import as_command
 from transformer_cli.cli.export import export
@@ -66,6 +67,10 @@ class _Command(TyperCommand):
 
 for command in (init, train, translate, evaluate, score, export):
     app.command(cls=_Command)(as_command(command))
+
+data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at the text before training on it.")
+data_app.command("check", cls=_Command)(as_command(check))
+app.add_typer(data_app, name="data")
 
 
 def main() -> None:

@@ -83,13 +83,18 @@ def drop_empty(pairs: Iterable[Pair], counts: FilterCounts) -> Iterator[Pair]:
 
 
 def drop_chosen(
-    pairs: Iterable[Pair], data: DataConfig, evaluated: Collection[str], counts: FilterCounts
+    pairs: Iterable[Pair],
+    data: DataConfig,
+    evaluated: Collection[str],
+    counts: FilterCounts,
+    seen: "SeenPairs | None" = None,
 ) -> Iterator[Pair]:
     """The pairs that the filters of `data.filters` let through; the others are counted. `evaluated` holds the sources
-    of the validation and test sets, without space around them; it is asked only by `overlap`."""
+    of the validation and test sets, without space around them, and is asked only by `overlap`; `seen` what came before
+    these pairs."""
     checks = list(_checks(data, evaluated))
     remaining = _without(pairs, checks, counts) if checks else iter(pairs)
-    return _first_ones(remaining, counts) if data.filters.duplicates else remaining
+    return _first_ones(remaining, counts, seen or SeenPairs()) if data.filters.duplicates else remaining
 
 
 def _checks(data: DataConfig, evaluated: Collection[str]) -> Iterator[tuple[str, Callable[[Pair], bool]]]:
@@ -117,8 +122,8 @@ def _without(
             setattr(counts, reason, getattr(counts, reason) + 1)
 
 
-def _first_ones(pairs: Iterable[Pair], counts: FilterCounts) -> Iterator[Pair]:
-    remaining, seen = iter(pairs), SeenPairs()
+def _first_ones(pairs: Iterable[Pair], counts: FilterCounts, seen: "SeenPairs") -> Iterator[Pair]:
+    remaining = iter(pairs)
     while chunk := list(islice(remaining, _CHUNK)):
         new = seen.add(chunk)
         counts.duplicates += len(chunk) - int(new.sum())

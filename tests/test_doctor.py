@@ -1,0 +1,337 @@
+"""The data doctor finds what was put into a text, at its place, and nothing else; what it mends stays paired."""
+
+import json
+import os
+import random
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_cli.config.schema import AnyCorpus, Corpus, Table
+from transformer_cli.data.corpus import read_pairs
+from transformer_cli.data.doctor.characters import flaws, is_decomposed, repaired
+from transformer_cli.data.doctor.examination import Finding, SetReport, examine
+from transformer_cli.data.doctor.repair import write_cleaned
+from transformer_cli.data.doctor.report import as_plain, in_lines, repair_in_lines
+from transformer_cli.errors import ConfigError
+
+DATA = Path(os.environ.get("TRANSFORMER_CLI_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+LANGUAGES = ("en", "ru")
+
+# Characters
+
+
+def misread(text: str, codec: str) -> str:
+    """UTF-8 read as something else."""
+    return text.encode().decode(codec)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("plain", []),
+        ("größer, naïve — “quoted” … 中文（好） עברית", []),
+        ("« Voilà », dit-il à Ângela: NÃO, SÃO Ä“", []),
+        ("\u00a0no-break\u3000spaces", []),
+        ("नमस्\u200dते 👨\u200d👩\u200d👧 \u200fשלום\u200e", []),
+        ("a\u2028b", [("separators", 1)]),
+        ("ab\x85 \x1c", [("separators", 2)]),
+        ("a\rb", [("separators", 1)]),
+        ("a\tb\0", [("controls", 1)]),
+        ("a\x80", [("controls", 1)]),
+        ("a\u200bb\u00ad", [("zero_width", 1)]),
+        ("\ufeffa\ufffd", [("zero_width", 0), ("replaced", 2)]),
+        ("ein " + misread("größer", "latin-1"), [("controls", 9), ("misread", 6)]),
+        ("ein " + misread("Fuß", "cp1252"), [("misread", 6)]),
+        (misread("“so“", "cp1252"), [("misread", 0)]),
+        (misread("где", "cp1252"), [("misread", 0)]),
+    ],
+)
+def test_what_is_wrong_with_characters_is_found_at_its_place(line: str, found: list[tuple[str, int]]) -> None:
+    assert list(flaws(line)) == found
+
+
+@pytest.mark.parametrize(
+    ("line", "mended"),
+    [
+        (" a\u00a0b \u3000", "a b"),
+        ("a\u2028b\tc\rd", "a b c d"),
+        ("a\0b\u200bc\u00add\ufeff", "abcd"),
+        ("cafe\u0301", "café"),
+        ("👨\u200d👩\u200d👧", "👨\u200d👩\u200d👧"),
+        ("你好（世界）", "你好（世界）"),
+        (misread("größer als Fuß", "cp1252"), "größer als Fuß"),
+        (misread("größer", "latin-1"), "größer"),
+        (misread("где он", "cp1252"), "где он"),
+        ("Â and Ã alone", "Â and Ã alone"),
+        ("a\ufffd", "a\ufffd"),
+        ("\u2028", ""),
+    ],
+)
+def test_a_line_is_mended_as_far_as_that_can_be_done_without_guessing(line: str, mended: str) -> None:
+    assert repaired(line) == mended
+    assert repaired(mended) == mended
+
+
+def test_two_spellings_of_a_letter_are_told_apart_where_there_are_two() -> None:
+    assert [is_decomposed(text) for text in ("cafe\u0301", "café", "cafe", "中", "für cafe\u0301")] == [
+        True,
+        False,
+        None,
+        None,
+        True,
+    ]
+
+
+# Examination
+
+
+def corpus(folder: Path, name: str, pairs: list[tuple[str, str]]) -> Corpus:
+    for side in (0, 1):
+        (folder / f"{name}.{LANGUAGES[side]}").write_text(
+            "".join(pair[side] + "\n" for pair in pairs), encoding="utf-8", newline="\n"
+        )
+    return Corpus(source=folder / f"{name}.en", target=folder / f"{name}.ru")
+
+
+def report_of(corpora: list[AnyCorpus], **others: Any) -> SetReport:
+    return examine({"train": corpora}, LANGUAGES, **others)["train"]
+
+
+def found(report: SetReport) -> dict[str, tuple[int | None, int | None]]:
+    """Count and first line of each kind."""
+    return {finding.kind: (finding.count, finding.line) for finding in report.findings}
+
+
+def clean(count: int, seed: int = 1) -> list[tuple[str, str]]:
+    """Pairs of which none is like another, in the right scripts and of fitting lengths."""
+    generator = random.Random(seed)
+    pairs = []
+    for number in range(count):
+        words = [str(number), *("word" for _ in range(generator.randint(2, 30)))]
+        pairs.append((" ".join(words), " ".join(words).replace("word", "слово")))
+    return pairs
+
+
+def test_a_clean_text_has_no_findings_and_the_right_size(tmp_path: Path) -> None:
+    pairs = [("One two.", "Раз, два."), ("Three", "Три")]
+    report = report_of([corpus(tmp_path, "train", pairs)])
+    assert report.findings == []
+    assert report.pairs == 2
+    assert (report.source.words, report.source.characters, report.source.longest) == (3, 13, 8)
+    assert (report.target.words, report.target.characters, report.target.longest) == (3, 12, 9)
+
+
+def test_each_kind_of_flaw_is_counted_with_its_first_line(tmp_path: Path) -> None:
+    pairs = clean(200)
+    pairs[9] = ("", "пусто")
+    pairs[10] = ("nothing", "\u200b ")
+    pairs[19] = pairs[59] = pairs[0]
+    pairs[29] = ("12:30", "12:30")
+    pairs[39] = ("short", "очень длинный ответ на короткое слово " * 3)
+    pairs[49] = ("This is English.", "This is English too.")
+    pairs[69] = ("a\u2028b", "два")
+    pairs[79] = ("cafe\u0301", "кафе")
+    pairs[80] = pairs[81] = ("café one", "кафе")
+    report = report_of([corpus(tmp_path, "train", pairs)])
+    assert found(report) == {
+        "empty": (2, 10),
+        "zero_width": (1, 11),
+        "duplicates": (3, 20),
+        "identical": (1, 30),
+        "length_ratio": (1, 40),
+        "script": (1, 50),
+        "separators": (1, 70),
+        "spelling": (1, 80),
+    }
+    assert {finding.level for finding in report.findings} == {"warning"}
+    examples = {finding.kind: (finding.side, finding.example) for finding in report.findings}
+    assert examples["empty"] == (None, " → пусто")
+    assert examples["script"] == ("target", "This is English too.")
+    assert examples["separators"] == ("source", r"a\u2028b")
+    assert examples["identical"] == (None, "12:30 → 12:30")
+
+
+def test_one_way_to_spell_accents_is_no_mix(tmp_path: Path) -> None:
+    apart = [(unicodedata.normalize("NFD", f"café {i}"), f"кофе {i}") for i in range(5)]
+    assert report_of([corpus(tmp_path, "train", apart)]).findings == []
+
+
+def test_an_example_shows_the_neighbourhood_of_the_flaw(tmp_path: Path) -> None:
+    line = "x" * 500 + "\u200b" + "y" * 500
+    (example,) = [f.example for f in report_of([corpus(tmp_path, "a", [(line, "а" * 1000)])]).findings]
+    assert example == "…" + "x" * 40 + r"\u200b" + "y" * 39 + "…"
+
+
+def test_sources_of_training_that_stand_in_another_set_are_told_by_its_name(tmp_path: Path) -> None:
+    train = [("one", "раз"), ("two", "два"), ("three", "три"), (" two ", "двое")]
+    sets = {
+        "train": [corpus(tmp_path, "train", train)],
+        "valid": [corpus(tmp_path, "valid", [("two", "два"), ("four", "четыре")])],
+        "test.a": [corpus(tmp_path, "test", [("four", "4"), ("three", "три")])],
+    }
+    reports = examine(sets, LANGUAGES)
+    assert list(reports) == ["train", "valid", "test.a"]
+    assert [(f.kind, f.words, f.count, f.line) for f in reports["train"].findings] == [
+        ("overlap", "pairs whose source stands in valid too", 2, 2),
+        ("overlap", "pairs whose source stands in test.a too", 1, 3),
+    ]
+    assert reports["valid"].findings == []
+    assert [(f.kind, f.words) for f in reports["test.a"].findings] == [
+        ("overlap", "pairs whose source stands in valid too")
+    ]
+
+
+def test_duplicates_are_found_across_corpora_and_chunks(tmp_path: Path) -> None:
+    pairs = clean(12_000)
+    report = report_of([corpus(tmp_path, "a", pairs), corpus(tmp_path, "b", [("new", "новый"), pairs[5]])])
+    assert [(f.kind, f.count, f.line) for f in report.findings] == [("duplicates", 1, 2)]
+    assert report.findings[0].file == str(tmp_path / "b.en")
+
+
+def test_a_shift_is_an_error_at_its_line(tmp_path: Path) -> None:
+    sources, targets = map(list, zip(*clean(3000), strict=True))
+    del targets[1499]
+    report = report_of([corpus(tmp_path, "train", list(zip(sources, targets, strict=False)))])
+    (shift,) = [finding for finding in report.findings if finding.kind != "length_ratio"]
+    assert (shift.kind, shift.level, shift.file) == ("shift", "error", str(tmp_path / "train.en"))
+    assert shift.line is not None
+    assert abs(shift.line - 1500) <= 20
+    assert shift.words.endswith("there each source fits the target 1 line before its own")
+
+
+def test_what_cannot_be_read_is_an_error_and_what_stands_before_it_is_looked_at(tmp_path: Path) -> None:
+    one = corpus(tmp_path, "a", [*clean(50), ("tab\t", "таб")])
+    (tmp_path / "a.ru").write_bytes((tmp_path / "a.ru").read_bytes() + b"\xff\n")
+    (tmp_path / "a.en").write_bytes((tmp_path / "a.en").read_bytes() + b"x\n")
+    two = corpus(tmp_path, "b", [("another", "другой")])
+    report = report_of([one, two])
+    assert report.pairs == 52
+    assert [(f.level, f.kind) for f in report.findings] == [("error", "unreadable"), ("warning", "controls")]
+    assert "a.ru, line 52: byte 1 of the line is 0xFF" in report.findings[0].words
+    replaced = report_of([one, two], errors="replace")
+    assert replaced.pairs == 53
+    assert found(replaced)["replaced"] == (1, 52)
+
+
+def test_files_of_different_length_and_missing_files_are_errors(tmp_path: Path) -> None:
+    uneven = corpus(tmp_path, "a", clean(10))
+    (tmp_path / "a.ru").write_text("один\n")
+    missing = Corpus(source=tmp_path / "no.en", target=tmp_path / "no.ru")
+    messages = [finding.words for finding in report_of([uneven, missing]).findings if finding.level == "error"]
+    assert "a.en has 10 lines and " in messages[0]
+    assert "no.en: No such file" in messages[1]
+    assert [f.kind for f in report_of([corpus(tmp_path, "empty", [])]).findings] == ["no_pairs"]
+
+
+def test_tables_are_looked_at_by_their_records(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"en": "a", "ru": "а"}\n{"en": "b\\u200b", "ru": "б"}\n')
+    report = report_of([Table(path=tmp_path / "t.jsonl", source_field="en", target_field="ru")])
+    assert [(f.kind, f.side, f.line) for f in report.findings] == [("zero_width", "source", 2)]
+
+
+def test_unknown_languages_are_not_judged_by_script(tmp_path: Path) -> None:
+    pairs = [("Собака", "dog"), ("кошка", "cat")]
+    assert examine({"train": [corpus(tmp_path, "a", pairs)]}, ("und", "tlh"))["train"].findings == []
+
+
+def test_clean_real_text_raises_no_error(tmp_path: Path) -> None:
+    if not (DATA / "multi30k").is_dir():
+        pytest.skip("multi30k is not here")
+    text = Corpus(source=DATA / "multi30k" / "train.en", target=DATA / "multi30k" / "train.de")
+    report = examine({"train": [text]}, ("en", "de"))["train"]
+    assert report.pairs == 29_000
+    assert report.errors == 0
+    assert found(report) == {"controls": (1, 7366), "length_ratio": (2, 16510), "duplicates": (3, 14215)}
+
+
+# Repair
+
+
+def cleaned(folder: Path, sets: dict[str, list[AnyCorpus]], languages: tuple[str, str] = LANGUAGES) -> Any:
+    return write_cleaned(sets, examine(sets, languages), languages, folder, "strict")
+
+
+def test_a_cleaned_copy_has_no_findings_left_and_its_pairs_are_pairs(tmp_path: Path) -> None:
+    pairs = clean(100)
+    dirty = [*pairs[:50], ("", "пусто"), pairs[0], ("same", "same"), *pairs[50:], (" tab\there\u200b", "кафе")]
+    sets: dict[str, list[AnyCorpus]] = {
+        "train": [corpus(tmp_path, "train", dirty), corpus(tmp_path, "more", [pairs[3], ("more", "больше")])],
+        "valid": [corpus(tmp_path, "valid", [(f" {pairs[7][0]}", "да"), ("", "")])],
+    }
+    done = cleaned(tmp_path / "new", sets)
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        "train.1.en", "train.1.ru", "train.2.en", "train.2.ru", "valid.en", "valid.ru",
+    ]  # fmt: skip
+    copies = {name: [Corpus(source=one.source, target=one.target) for one in done[name]] for name in sets}
+    assert list(read_pairs(copies["train"])) == [*pairs[:7], *pairs[8:], ("tab here", "кафе"), ("more", "больше")]
+    assert list(read_pairs(copies["valid"])) == [(pairs[7][0], "да"), ("", "")]
+    # The two sides that were changed are the last source of train and the first of valid.
+    assert [(one.changed, one.written, one.left_out) for one in done["train"]] == [
+        (1, 100, {"empty": 1, "overlap": 1, "identical": 1, "duplicates": 1}),
+        (0, 1, {"duplicates": 1}),
+    ]
+    assert [(one.changed, one.written, one.left_out) for one in done["valid"]] == [(1, 2, {})]
+    again = examine(copies, LANGUAGES)
+    assert again["train"].findings == []
+
+
+def test_a_set_with_errors_is_not_written(tmp_path: Path) -> None:
+    uneven = corpus(tmp_path, "a", clean(10))
+    (tmp_path / "a.ru").write_text("один\n")
+    good = corpus(tmp_path, "b", clean(5, seed=2))
+    sets: dict[str, list[AnyCorpus]] = {"train": [uneven], "valid": [good]}
+    done = cleaned(tmp_path / "new", sets)
+    assert list(done) == ["valid"]
+    lines = list(repair_in_lines(done, examine(sets, LANGUAGES)))
+    assert lines[0] == "train: not written, for its errors cannot be put right here"
+    assert lines[1] == "valid: 5 pairs written, 0 lines changed"
+
+
+def test_sides_without_languages_are_called_source_and_target(tmp_path: Path) -> None:
+    cleaned(tmp_path / "new", {"train": [corpus(tmp_path, "a", clean(3))]}, ("und", "und"))
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["train.source", "train.target"]
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not an empty folder"):
+        cleaned(tmp_path, {"train": [corpus(tmp_path, "a", clean(3))]})
+
+
+# Words
+
+
+def test_the_report_tells_each_finding_with_its_place(tmp_path: Path) -> None:
+    report = SetReport(pairs=1200)
+    report.source.words, report.source.characters, report.source.longest = 3000, 24_000, 99
+    report.findings = [
+        Finding("error", "unreadable", "x.en cannot be read"),
+        Finding("error", "shift", "from line 7 on", file="a.en", line=7),
+        Finding("warning", "script", "lines in another script", 1, "a.ru", "target", 5, "abc"),
+        Finding("warning", "empty", "pairs with an empty side", 2000, "a.en", None, 3, " → b"),
+    ]
+    lines = list(in_lines({"train": report, "valid": SetReport(pairs=1)}))
+    assert lines == [
+        "train: 1,200 pairs",
+        "  source   3,000 words, 24,000 characters; 20.0 characters a line, 99 in the longest",
+        "  target   0 words, 0 characters; 0.0 characters a line, 0 in the longest",
+        "  error    x.en cannot be read",
+        "  error    from line 7 on",
+        "           a.en:7",
+        "  warning  1 line in another script",
+        "           first: a.ru:5 (target): abc",
+        "  warning  2,000 pairs with an empty side",
+        "           first: a.en:3:  → b",
+        "valid: 1 pair",
+        "  source   0 words, 0 characters; 0.0 characters a line, 0 in the longest",
+        "  target   0 words, 0 characters; 0.0 characters a line, 0 in the longest",
+        "2 errors, 2 warnings",
+    ]
+    plain = json.loads(json.dumps(as_plain({"train": report}, None)))
+    assert (plain["errors"], plain["warnings"]) == (2, 2)
+    assert plain["sets"]["train"]["findings"][2] == {
+        "level": "warning", "kind": "script", "words": "lines in another script", "count": 1, "file": "a.ru",
+        "side": "target", "line": 5, "example": "abc",
+    }  # fmt: skip

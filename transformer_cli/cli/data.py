@@ -1,0 +1,103 @@
+"""`transformer-cli data check`."""
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from transformer_cli.cli import options
+
+if TYPE_CHECKING:
+    from transformer_cli.config.schema import AnyCorpus
+
+
+def check(
+    config: Annotated[
+        Path | None,
+        typer.Argument(help="The YAML file whose text to check; none with --source.", show_default=False),
+    ] = None,
+    source: Annotated[Path | None, typer.Option(help="Two files instead: sentences.", show_default=False)] = None,
+    target: Annotated[Path | None, typer.Option(help="And their translations.", show_default=False)] = None,
+    source_lang: Annotated[
+        str | None, typer.Option(help="Language of --source, to tell lines in another script.", show_default=False)
+    ] = None,
+    target_lang: Annotated[str | None, typer.Option(help="Language of --target.", show_default=False)] = None,
+    fix: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write cleaned copies into a new folder. Of the training text, pairs are left out as all data.filters "
+            "would.",
+            show_default=False,
+        ),
+    ] = None,
+    errors: options.TextErrors = "strict",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
+) -> None:
+    """Tell what is wrong with a text before training on it: counts, lengths, duplicates, empty and misplaced lines.
+
+    Each kind of flaw comes with its count, its first line and an example. The exit code is 1 when there are errors, 0
+    when there are only warnings.
+
+    Example: transformer-cli data check config.yaml
+    """
+    from transformer_cli.decoding.lines import output_stream
+    from transformer_cli.errors import ConfigError
+
+    sets: dict[str, tuple[AnyCorpus, ...]] = {}
+    if config is not None:
+        if any((source, target, source_lang, target_lang)):
+            raise ConfigError("a configuration names the files and languages: give it, or --source and --target")
+        sets, languages, errors = _of_config(config, errors)
+    elif source is None or target is None:
+        raise ConfigError("nothing to check: give a configuration, or --source and --target")
+    else:
+        from transformer_cli.config.schema import Corpus
+
+        sets = {"train": (Corpus(source=source, target=target),)}
+        languages = _language("--source-lang", source_lang), _language("--target-lang", target_lang)
+
+    from transformer_cli.data.doctor import report
+    from transformer_cli.data.doctor.examination import examine
+    from transformer_cli.data.doctor.repair import write_cleaned
+
+    reports = examine(sets, languages, errors)
+    done = None if fix is None else write_cleaned(sets, reports, languages, fix, errors)
+    with output_stream(None) as stream:  # examples may be in any script
+        if as_json:
+            print(json.dumps(report.as_plain(reports, done), ensure_ascii=False, indent=1), file=stream)
+        else:
+            for line in report.in_lines(reports):
+                print(line, file=stream)
+            for line in () if done is None else report.repair_in_lines(done, reports):
+                print(line, file=stream)
+    if any(one.errors for one in reports.values()):
+        raise typer.Exit(1)
+
+
+def _of_config(
+    config: Path, errors: options.TextErrors
+) -> "tuple[dict[str, tuple[AnyCorpus, ...]], tuple[str, str], options.TextErrors]":
+    """The sets of a configuration that have files of their own, its languages, and what to do with bad bytes."""
+    from transformer_cli.config.load import load_config
+    from transformer_cli.config.schema import HoldOut
+    from transformer_cli.errors import ConfigError
+
+    data = load_config(config).data
+    parts = {"train": data.train, "valid": data.valid, **{f"test.{name}": part for name, part in data.test.items()}}
+    sets = {name: part for name, part in parts.items() if not isinstance(part, HoldOut) and part}
+    if not sets:
+        raise ConfigError(f"{config} names no text: data.train is needed")
+    replace = "replace" in (errors, data.errors)
+    return sets, (data.source_lang, data.target_lang), "replace" if replace else "strict"
+
+
+def _language(option: str, given: str | None) -> str:
+    from transformer_cli.config.schema import LANGUAGE_TAG
+    from transformer_cli.errors import ConfigError
+
+    if given is not None and not re.match(LANGUAGE_TAG, given):
+        raise ConfigError(f"{option} must be a language tag such as en or pt-BR, not '{given}'")
+    return given or "und"

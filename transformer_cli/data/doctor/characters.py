@@ -1,0 +1,85 @@
+"""What can be wrong with the characters of a line, and the line put right."""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from itertools import islice
+
+from transformer_cli.data.tokenizer import SPACES, VANISHING
+
+_SOFT_HYPHEN = "\u00ad"
+_ZERO_WIDTH = "\u200b\u2060\ufeff" + _SOFT_HYPHEN
+# Other programs end a line at each of these, and so come to other numbers of lines.
+_SEPARATORS = "\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"
+
+FLAWS = {
+    "separators": "lines with characters that other programs take for the end of a line",
+    "controls": "lines with tabs or other control characters",
+    "zero_width": "lines with characters that have no width",
+    "replaced": "lines with U+FFFD, which stands where a character could not be read",
+    "misread": "lines with UTF-8 that was read as Latin-1",
+}
+"""What a line can have, in words behind a count."""
+
+_PATTERNS = {
+    "separators": re.compile(f"[{_SEPARATORS}]"),
+    "controls": re.compile(f"[\t{''.join(re.escape(c) for c in VANISHING if c not in _ZERO_WIDTH)}]"),
+    "zero_width": re.compile(f"[{_ZERO_WIDTH}]"),
+    "replaced": re.compile("\ufffd"),
+}
+
+
+def _misread(first: int, last: int) -> str:
+    """The characters that bytes from first to last become when they are read as Latin-1, or as Windows has it."""
+    latin1 = bytes(range(first, last + 1)).decode("latin-1")
+    windows = bytes(range(first, last + 1)).decode("cp1252", errors="ignore")
+    return "".join(sorted({*latin1, *windows}))
+
+
+_NEXT = f"[{re.escape(_misread(0x80, 0xBF))}]"
+# Two bytes for accented letters (Ã¤), three for quotes and dashes (â€œ), and at least two Cyrillic letters (Ð¸Ð´).
+_MISREAD = re.compile(f"(?:[ÂÃ]{_NEXT})+|â[€\x80]{_NEXT}|(?:[ÐÑ]{_NEXT}){{2,}}")
+
+_TO_SPACE = re.compile(f"[{re.escape(''.join(c for c in SPACES if c not in ' ▁'))}]")
+_TO_NOTHING = re.compile(f"[{re.escape(VANISHING + _SOFT_HYPHEN)}]")
+
+
+def flaws(line: str) -> Iterator[tuple[str, int]]:
+    """The keys of FLAWS that hold for a line, and where in it each shows first."""
+    if line.isascii() and line.isprintable():
+        return
+    for kind, pattern in _PATTERNS.items():
+        if found := pattern.search(line):
+            yield kind, found.start()
+    misread = (found.start() for found in _MISREAD.finditer(line) if _read_again(found[0]))
+    yield from (("misread", start) for start in islice(misread, 1))
+
+
+def is_decomposed(line: str) -> bool | None:
+    """Whether letters and their accents stand apart where one character has both; None where nothing can tell."""
+    if line.isascii():
+        return None
+    if not unicodedata.is_normalized("NFC", line):
+        return True
+    return None if unicodedata.is_normalized("NFD", line) else False
+
+
+def repaired(line: str) -> str:
+    """The line with all of that put right but U+FFFD, every kind of space a plain one, and none at its ends."""
+    if not line.isascii():
+        line = unicodedata.normalize("NFC", _MISREAD.sub(lambda found: _read_again(found[0]) or found[0], line))
+    if not line.isprintable():
+        line = _TO_NOTHING.sub("", _TO_SPACE.sub(" ", line))
+    return line.strip(" ")
+
+
+def _read_again(text: str) -> str | None:
+    """What the text was before it was read as Latin-1; None if it was nothing in UTF-8."""
+    try:
+        return b"".join(map(_byte, text)).decode("utf-8")
+    except UnicodeError:
+        return None
+
+
+def _byte(character: str) -> bytes:
+    return character.encode("latin-1") if ord(character) < 256 else character.encode("cp1252")

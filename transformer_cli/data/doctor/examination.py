@@ -1,0 +1,233 @@
+"""What is wrong with the text of an experiment: each kind of flaw with its count, its first place and an example.
+
+A set (train, valid, a test set) is read once, record after record. Kept of it are the lengths of the lines, 8 bytes a
+pair, and the hashes by which duplicates are found, 8 to 16 more; of the validation and test sets also the sources.
+"""
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress, islice
+from typing import Literal
+
+from transformer_cli.config.schema import AnyCorpus
+from transformer_cli.data.alignment import Shift, find_shift
+from transformer_cli.data.corpus import Pair, Part, parts_of
+from transformer_cli.data.doctor.characters import FLAWS, flaws, is_decomposed
+from transformer_cli.data.filters import SeenPairs, has_equal_sides, length_ratio
+from transformer_cli.data.formats import Record
+from transformer_cli.data.lines import Errors
+from transformer_cli.data.scripts import expected_scripts, in_other_script
+from transformer_cli.data.tokenizer import is_blank
+from transformer_cli.errors import DataError
+from transformer_cli.log import Progress
+
+USUAL_RATIO = 3.0  # of lengths, beyond which a pair is told of
+TRAIN = "train"
+SideName = Literal["source", "target"]
+_CHUNK = 10_000  # records looked at together
+_EXAMPLE = 80  # characters
+
+_SPELLINGS = {
+    True: "lines with an accented letter in two characters (NFD)",
+    False: "lines with all of them in one (NFC)",
+}
+
+
+@dataclass
+class Finding:
+    """A kind of flaw in a set, or on one side of a file of it."""
+
+    level: Literal["error", "warning"]
+    kind: str
+    words: str
+    """What it is; behind `count`, where there is one."""
+    count: int | None = None
+    file: str | None = None
+    side: SideName | None = None
+    line: int | None = None
+    """The first line that has it; in a file without lines the record."""
+    example: str | None = None
+
+
+@dataclass
+class SideSize:
+    """The amount of text on one side."""
+
+    words: int = 0
+    characters: int = 0
+    longest: int = 0
+    """Characters of the longest line."""
+
+
+@dataclass
+class SetReport:
+    """What was found in a set."""
+
+    pairs: int = 0
+    source: SideSize = field(default_factory=SideSize)
+    target: SideSize = field(default_factory=SideSize)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def errors(self) -> int:
+        """Findings with which the set cannot be used as it is."""
+        return sum(finding.level == "error" for finding in self.findings)
+
+
+def examine(
+    sets: Mapping[str, Sequence[AnyCorpus]], languages: tuple[str, str], errors: Errors = "strict"
+) -> dict[str, SetReport]:
+    """A report on each set; what cannot be read is an error in it. One that is called `train` is compared with all the
+    others, each of the others with those before it."""
+    evaluated: dict[str, str] = {}  # source -> the first set it stands in
+    reports = {}
+    with Progress(None, unit="pair") as progress:
+        for name in sorted(sets, key=lambda name: name == TRAIN):
+            examiner = _Examiner(name, languages, evaluated, progress)
+            for corpus in sets[name]:
+                examiner.read(corpus, errors)
+            reports[name] = examiner.finished()
+    return {name: reports[name] for name in sets}
+
+
+class _Examiner:
+    """Looks at the records of one set."""
+
+    def __init__(self, name: str, languages: tuple[str, str], evaluated: dict[str, str], progress: Progress) -> None:
+        self._name, self._languages, self._evaluated, self._progress = name, languages, evaluated, progress
+        self._scripts = expected_scripts(languages[0]), expected_scripts(languages[1])
+        self._seen = SeenPairs()
+        self._report = SetReport()
+        self._counted: dict[tuple[str, str, str, str | None], Finding] = {}
+
+    def read(self, corpus: AnyCorpus, errors: Errors) -> None:
+        try:
+            for part in parts_of(corpus, errors):
+                self._part(part)
+        except DataError as error:
+            self._report.findings.append(Finding("error", "unreadable", str(error)))
+
+    def finished(self) -> SetReport:
+        report = self._report
+        report.findings += _without_one_spelling(self._counted)
+        if report.pairs == 0 and not report.errors:
+            report.findings.append(Finding("error", "no_pairs", "there are no pairs"))
+        report.findings.sort(key=lambda finding: finding.level)
+        return report
+
+    def _part(self, part: Part) -> None:
+        lengths = array("I"), array("I")
+        records = _Readable(part.records)
+        while chunk := list(islice(records, _CHUNK)):
+            for record in chunk:
+                self._report.pairs += 1
+                self._side(part, record, "source", record.source)
+                self._side(part, record, "target", record.target)
+                self._pair(part, record)
+                lengths[0].append(len(record.source))
+                lengths[1].append(len(record.target))
+            new = self._seen.add([Pair(record.source, record.target) for record in chunk])
+            for record in compress(chunk, ~new):
+                if not _is_empty(record):
+                    self._count(part, record, "duplicates", "pairs there already")
+            self._progress.advance(len(chunk))
+        if records.error is not None:
+            raise records.error
+        if shift := find_shift(*lengths):
+            self._report.findings.append(_in_words(shift, part))
+
+    def _side(self, part: Part, record: Record, side: SideName, text: str) -> None:
+        size, index = getattr(self._report, side), ("source", "target").index(side)
+        size.words += len(text.split())
+        size.characters += len(text)
+        size.longest = max(size.longest, len(text))
+        for kind, place in flaws(text):
+            self._count(part, record, kind, FLAWS[kind], side, place)
+        if in_other_script(text, self._scripts[index]):
+            words = f"lines in a script that the language {self._languages[index]} is not written in"
+            self._count(part, record, "script", words, side)
+        if (decomposed := is_decomposed(text)) is not None:
+            self._count(part, record, "spelling", _SPELLINGS[decomposed], side)
+
+    def _pair(self, part: Part, record: Record) -> None:
+        if _is_empty(record):
+            self._count(part, record, "empty", "pairs with an empty side")
+            return
+        pair = Pair(record.source, record.target)
+        if has_equal_sides(pair):
+            self._count(part, record, "identical", "pairs with equal sides")
+        if length_ratio(pair) > USUAL_RATIO:
+            self._count(part, record, "length_ratio", f"pairs with one side over {USUAL_RATIO:g} times the other")
+        source = record.source.strip()
+        if self._evaluated.get(source, self._name) != self._name:
+            self._count(part, record, "overlap", f"pairs whose source stands in {self._evaluated[source]} too")
+        if self._name != TRAIN:
+            self._evaluated.setdefault(source, self._name)
+
+    def _count(
+        self, part: Part, record: Record, kind: str, words: str, side: SideName | None = None, place: int = 0
+    ) -> None:
+        """Count a flaw of a pair, or of one side of it; the first is kept as the example, as it is around `place`."""
+        file = part.target if side == "target" else part.source
+        key = (kind, words, file, side)
+        if key not in self._counted:
+            text = f"{record.source} → {record.target}" if side is None else getattr(record, side)
+            self._counted[key] = Finding("warning", kind, words, 0, file, side, record.number, _shortened(text, place))
+        found = self._counted[key]
+        assert found.count is not None
+        found.count += 1
+
+
+class _Readable:
+    """Records up to one that cannot be read, and its error; so that those before it are not lost."""
+
+    def __init__(self, records: Iterator[Record]) -> None:
+        self._records = records
+        self.error: DataError | None = None
+
+    def __iter__(self) -> Iterator[Record]:
+        return self
+
+    def __next__(self) -> Record:
+        try:
+            return next(self._records)
+        except DataError as error:
+            self.error = error
+            raise StopIteration from None
+
+
+def _is_empty(record: Record) -> bool:
+    return is_blank(record.source) or is_blank(record.target)
+
+
+def _shortened(text: str, place: int) -> str:
+    """So much of a text around a place as can be shown, what is not printable as an escape."""
+    start = max(0, min(place - _EXAMPLE // 2, len(text) - _EXAMPLE))
+    shown = text[start : start + _EXAMPLE]
+    escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+    return f"{'…' if start else ''}{escaped}{'…' if start + _EXAMPLE < len(text) else ''}"
+
+
+def _without_one_spelling(counted: Mapping[tuple[str, str, str, str | None], Finding]) -> Iterator[Finding]:
+    """The findings; of the two ways to spell accented letters the rarer one, and only where there are both."""
+    for (kind, words, file, side), finding in counted.items():
+        if kind != "spelling":
+            yield finding
+            continue
+        other = counted.get((kind, next(way for way in _SPELLINGS.values() if way != words), file, side))
+        if other is not None and (finding.count, finding.words) < (other.count, other.words):
+            yield replace(finding, words=f"{words}; {other.count:,} {other.words.removeprefix('lines ')}")
+
+
+def _in_words(shift: Shift, part: Part) -> Finding:
+    """A shift as a finding; where no offset is known, it is only a suspicion."""
+    stretch = f"from about {part.unit} {shift.first:,} to {shift.last:,}"
+    if shift.offset is None:
+        words = f"{stretch} the lengths of the sides have nothing to do with each other: are they of the same text?"
+        return Finding("warning", "unrelated", words, file=part.source, line=shift.first)
+    words = (
+        f"{stretch} the sides are shifted: there each source fits the target {abs(shift.offset)} {part.unit}"
+        f"{'s' if abs(shift.offset) > 1 else ''} {'after' if shift.offset > 0 else 'before'} its own"
+    )
+    return Finding("error", "shift", words, file=part.source, line=shift.first)

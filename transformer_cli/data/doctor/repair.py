@@ -1,0 +1,100 @@
+"""Copies of a text without what can be put right by itself; a pair stays a pair."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from transformer_cli.config.schema import AnyCorpus, DataConfig, FilterConfig
+from transformer_cli.data.corpus import Pair, read_corpus, read_pairs
+from transformer_cli.data.doctor.characters import repaired
+from transformer_cli.data.doctor.examination import TRAIN, USUAL_RATIO, SetReport
+from transformer_cli.data.filters import FilterCounts, SeenPairs, drop_chosen, drop_empty
+from transformer_cli.data.lines import Errors
+from transformer_cli.errors import ConfigError, DataError
+
+REASONS = {
+    "empty": "with an empty side",
+    "overlap": "with a source that stands in an evaluation set",
+    "identical": "with equal sides",
+    "length_ratio": f"with one side over {USUAL_RATIO:g} times the other",
+    "script": "in the script of another language",
+    "duplicates": "there already",
+}
+"""Why pairs are left out of the copy of a training set, in words behind a count."""
+
+
+@dataclass
+class Cleaned:
+    """What was done to a corpus."""
+
+    source: Path
+    target: Path
+    changed: int = 0
+    """Lines, of both sides, that are not as they were."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Pairs that are not in the copy, by the reason, a key of REASONS."""
+    written: int = 0
+
+
+def write_cleaned(
+    sets: Mapping[str, Sequence[AnyCorpus]],
+    reports: Mapping[str, SetReport],
+    languages: tuple[str, str],
+    folder: Path,
+    errors: Errors,
+) -> dict[str, list[Cleaned]]:
+    """Write a cleaned copy of each corpus of the sets, but of those whose report has errors. From the set `train` pairs
+    are left out as every filter of `data.filters` would; of the others, which scores are measured by, none.
+
+    ConfigError if the folder has anything in it.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"--fix {folder}: it exists and is not an empty folder: choose another")
+    folder.mkdir(parents=True, exist_ok=True)
+    usable = {name: corpora for name, corpora in sets.items() if not reports[name].errors}
+    evaluated = {
+        repaired(pair.source)
+        for name, corpora in usable.items()
+        for pair in (read_pairs(corpora, errors) if name != TRAIN else ())
+    }
+    endings = languages if languages[0] != languages[1] else ("source", "target")
+    filters = FilterConfig(length_ratio=USUAL_RATIO, identical=True, duplicates=True, overlap=True, script=True)
+    data = DataConfig(source_lang=languages[0], target_lang=languages[1], filters=filters)
+    done: dict[str, list[Cleaned]] = {}
+    for name, corpora in usable.items():
+        done[name] = []
+        seen = SeenPairs()
+        for number, corpus in enumerate(corpora, 1):
+            stem = name if len(corpora) == 1 else f"{name}.{number}"
+            cleaned = Cleaned(folder / f"{stem}.{endings[0]}", folder / f"{stem}.{endings[1]}")
+            pairs = _repaired(read_corpus(corpus, errors), cleaned)
+            counts = FilterCounts()
+            if name == TRAIN:
+                pairs = drop_chosen(drop_empty(pairs, counts), data, evaluated, counts, seen)
+            _write(pairs, cleaned)
+            cleaned.left_out = {reason: count for reason in REASONS if (count := getattr(counts, reason))}
+            done[name].append(cleaned)
+    return done
+
+
+def _repaired(pairs: Iterable[Pair], cleaned: Cleaned) -> Iterator[Pair]:
+    for pair in pairs:
+        new = Pair(repaired(pair.source), repaired(pair.target))
+        cleaned.changed += (new.source != pair.source) + (new.target != pair.target)
+        yield new
+
+
+def _write(pairs: Iterable[Pair], cleaned: Cleaned) -> None:
+    try:
+        with ExitStack() as stack:
+            source, target = (
+                stack.enter_context(path.open("w", encoding="utf-8", newline="\n"))
+                for path in (cleaned.source, cleaned.target)
+            )
+            for pair in pairs:
+                source.write(pair.source + "\n")
+                target.write(pair.target + "\n")
+                cleaned.written += 1
+    except OSError as error:
+        raise DataError(f"cannot write {cleaned.source.parent}: {error.strerror}") from error
