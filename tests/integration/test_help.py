@@ -15,7 +15,7 @@ import transformer_cli
 
 Command = Callable[..., CompletedProcess[str]]
 
-COMMANDS = ("init", "train", "translate", "evaluate")
+COMMANDS = ("init", "train", "translate", "evaluate", "data check")
 HEAVY = ("torch", "numpy", "datasets", "pyarrow", "sacrebleu", "sentencepiece", "safetensors", "yaml", "tqdm")
 
 
@@ -23,7 +23,7 @@ def test_help_and_version_import_nothing_heavy() -> None:
     script = f"""
 import contextlib, io, sys
 from transformer_cli.cli import app
-for words in [["--help"], ["--version"], [], *([command, "--help"] for command in {COMMANDS}), ["train"]]:
+for words in [["--help"], ["--version"], [], *([*command.split(), "--help"] for command in {COMMANDS}), ["train"]]:
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             app(words)
@@ -44,8 +44,8 @@ def test_help_names_every_command_and_each_has_an_example(cli: Command) -> None:
     overview = cli("--help")
     assert overview.returncode == 0
     for command in COMMANDS:
-        assert f"\n  {command} " in overview.stdout
-        own = cli(command, "--help")
+        assert f"\n  {command.split()[0]} " in overview.stdout
+        own = cli(*command.split(), "--help")
         assert own.returncode == 0
         assert f"Example: transformer-cli {command} " in own.stdout
 
@@ -58,7 +58,7 @@ def test_the_example_of_each_command_runs(
     shutil.copytree(trained, tmp_path / "runs" / "demo")
     for name, text in (("test.en", "ba ce\ndi fo\n"), ("test.de", "BA CE\nDI FO\n")):
         (tmp_path / name).write_text(text)
-    words = " ".join(cli(command, "--help").stdout.split())
+    words = " ".join(cli(*command.split(), "--help").stdout.split())
     example = words.split("Example: transformer-cli ")[1].split(" Arguments:")[0]
     done = program(*shlex.split(example), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -66,10 +66,10 @@ def test_the_example_of_each_command_runs(
 
 def test_the_commands_and_options_that_the_readme_shows_exist(cli: Command) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    shown = re.findall(r"transformer-cli (\w+)([^#\n`]*)", readme)
+    shown = re.findall(r"transformer-cli ((?:data )?\w+)([^#\n`]*)", readme)
     assert {command for command, _ in shown} >= {"init", "train", "translate"}
     for command, rest in shown:
-        options = cli(command, "--help").stdout
+        options = cli(*command.split(), "--help").stdout
         for option in re.findall(r"--[a-z-]+", rest):
             assert f"{option} " in options, (command, option)
 
