@@ -43,7 +43,7 @@ def test_every_reason_lowers_what_is_kept() -> None:
 def left(pairs: list[Pair], evaluated: set[str] | None = None, **filters: Any) -> tuple[list[Pair], FilterCounts]:
     counts = FilterCounts(read=len(pairs))
     data = DataConfig(source_lang="en", target_lang="ru", filters=FilterConfig(**filters))
-    return list(drop_chosen(pairs, data, evaluated or set(), counts)), counts
+    return list(drop_chosen(pairs, data, evaluated or set(), SeenPairs(), counts)), counts
 
 
 NOISE = [
@@ -143,7 +143,7 @@ def test_training_text_goes_through_the_filters_and_meets_no_test_source(tmp_pat
 
     train = [f"line {i % 80}" for i in range(100)]
     data = {
-        "train": [corpus("train", train)],
+        "train": [corpus("train", train[:70]), corpus("more", train[70:])],
         "valid": [corpus("valid", ["line 1", "other"])],
         "test": {"t": [corpus("test", [" line 2"])], "h": {"hold_out": 5}},
         "filters": {"overlap": True, "duplicates": True},

@@ -159,6 +159,16 @@ def test_an_empty_table_has_no_records(tmp_path: Path) -> None:
             assert list(read_table(table(tmp_path / name), tmp_path / name)) == []
 
 
+def test_a_number_may_lie_where_a_long_document_is_cut(tmp_path: Path) -> None:
+    # A part of 65,536 bytes ends within the number.
+    beginning = '{"note": "'
+    text = beginning + "x" * (65_530 - len(beginning)) + '", "n": 1234567, "data": [{"en": "a", "de": "b"}]}'
+    for shift in range(-10, 12):
+        path = tmp_path / "t.json"
+        path.write_text(text.replace("x" * 20, "x" * (20 - shift), 1))
+        assert list(read_table(table(path), path)) == [Record(1, "a", "b")]
+
+
 def test_a_csv_reads_as_rfc_4180_has_it(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text('x,"say ""no""",""\n,"a,b",it"s\r\n', newline="")

@@ -83,18 +83,16 @@ def drop_empty(pairs: Iterable[Pair], counts: FilterCounts) -> Iterator[Pair]:
 
 
 def drop_chosen(
-    pairs: Iterable[Pair],
-    data: DataConfig,
-    evaluated: Collection[str],
-    counts: FilterCounts,
-    seen: "SeenPairs | None" = None,
+    pairs: Iterable[Pair], data: DataConfig, evaluated: Collection[str], seen: "SeenPairs", counts: FilterCounts
 ) -> Iterator[Pair]:
-    """The pairs that the filters of `data.filters` let through; the others are counted. `evaluated` holds the sources
-    of the validation and test sets, without space around them, and is asked only by `overlap`; `seen` what came before
-    these pairs."""
+    """The pairs of a corpus that the filters of `data.filters` let through; the others are counted.
+
+    `evaluated` holds the sources of the validation and test sets, without space around them, and is asked only by
+    `overlap`; `seen` knows the pairs of the corpora before, and is asked and told only by `duplicates`.
+    """
     checks = list(_checks(data, evaluated))
     remaining = _without(pairs, checks, counts) if checks else iter(pairs)
-    return _first_ones(remaining, counts, seen or SeenPairs()) if data.filters.duplicates else remaining
+    return _first_ones(remaining, seen, counts) if data.filters.duplicates else remaining
 
 
 def _checks(data: DataConfig, evaluated: Collection[str]) -> Iterator[tuple[str, Callable[[Pair], bool]]]:
@@ -122,7 +120,7 @@ def _without(
             setattr(counts, reason, getattr(counts, reason) + 1)
 
 
-def _first_ones(pairs: Iterable[Pair], counts: FilterCounts, seen: "SeenPairs") -> Iterator[Pair]:
+def _first_ones(pairs: Iterable[Pair], seen: "SeenPairs", counts: FilterCounts) -> Iterator[Pair]:
     remaining = iter(pairs)
     while chunk := list(islice(remaining, _CHUNK)):
         new = seen.add(chunk)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from transformer_cli.config.schema import Config, HoldOut
-from transformer_cli.data.corpus import Pair, read_pairs
-from transformer_cli.data.filters import FilterCounts, drop_chosen, drop_empty
+from transformer_cli.data.corpus import Pair, read_corpus, read_pairs
+from transformer_cli.data.filters import FilterCounts, SeenPairs, drop_chosen, drop_empty
 from transformer_cli.data.lines import Errors
 from transformer_cli.errors import ConfigError, DataError
 
@@ -40,8 +40,11 @@ class Text:
         """What is trained on: pairs with text on both sides that are not held out and go through the filters of the
         configuration; `counts` counts them."""
         data = self._config.data
-        pairs = self._not_held_out(drop_empty(read_pairs(data.train, self._errors), counts), counts)
-        return drop_chosen(pairs, data, self.evaluated() if data.filters.overlap else (), counts)
+        evaluated = self.evaluated() if data.filters.overlap else ()
+        seen = SeenPairs()
+        for corpus in data.train:
+            pairs = self._not_held_out(drop_empty(read_corpus(corpus, self._errors), counts), counts)
+            yield from drop_chosen(pairs, data, evaluated, seen, counts)
 
     def valid(self) -> list[Pair]:
         """The validation set. DataError if it has no lines."""

@@ -29,8 +29,8 @@ _CHUNK = 10_000  # records looked at together
 _EXAMPLE = 80  # characters
 
 _SPELLINGS = {
-    True: "lines with an accented letter in two characters (NFD)",
-    False: "lines with all of them in one (NFC)",
+    True: "lines not in composed form (NFC)",
+    False: "lines in composed form (NFC)",
 }
 
 
@@ -217,7 +217,7 @@ def _without_one_spelling(counted: Mapping[tuple[str, str, str, str | None], Fin
             continue
         other = counted.get((kind, next(way for way in _SPELLINGS.values() if way != words), file, side))
         if other is not None and (finding.count, finding.words) < (other.count, other.words):
-            yield replace(finding, words=f"{words}; {other.count:,} {other.words.removeprefix('lines ')}")
+            yield replace(finding, words=f"{words}, and {other.count:,} {other.words.removeprefix('lines ')}")
 
 
 def _in_words(shift: Shift, part: Part) -> Finding:

@@ -71,7 +71,7 @@ def write_cleaned(
             pairs = _repaired(read_corpus(corpus, errors), cleaned)
             counts = FilterCounts()
             if name == TRAIN:
-                pairs = drop_chosen(drop_empty(pairs, counts), data, evaluated, counts, seen)
+                pairs = drop_chosen(drop_empty(pairs, counts), data, evaluated, seen, counts)
             _write(pairs, cleaned)
             cleaned.left_out = {reason: count for reason in REASONS if (count := getattr(counts, reason))}
             done[name].append(cleaned)
