@@ -41,12 +41,16 @@ MAY_IMPORT = {
     "config": {"config", "errors", "log", "device"},
     "data": {"data", "config", "errors", "log", "device"},
     "model": {"model", "config.schema"},
-    "decoding.search": {"errors"},
+    **dict.fromkeys(
+        [f"decoding.{part}" for part in ("hypotheses", "constraints", "search", "sampling", "ensemble")],
+        {"errors", "decoding.hypotheses", "decoding.constraints", "decoding.search"},
+    ),
     "decoding": {"checkpoint", "config", "model", "data", "decoding", "errors", "log", "device", "run_files"},
     "evaluation.scores": {"errors", "log", "device"},
     "evaluation": {"checkpoint", "config", "data", "decoding", "evaluation", "errors", "log", "device"},
+    "export": {"checkpoint", "config", "model", "data.tokenizer", "decoding", "errors", "log", "run_files"},
     "training": BELOW_THE_LOOP,
-    "cli": BELOW_THE_LOOP | {"cli", "project"},
+    "cli": BELOW_THE_LOOP | {"cli", "export", "project"},
 }
 DOORS = {
     "typer": {"cli"},

@@ -304,6 +304,9 @@ OTHER: dict[str, Any] = {
     "decoding.max_length_a": 3.0,
     "decoding.max_length_b": 20,
     "decoding.n_best": 2,
+    "decoding.min_length": 1,
+    "decoding.no_repeat_ngram_size": 3,
+    "decoding.repetition_penalty": 1.2,
     "evaluation.metrics": ("bleu",),
     "evaluation.valid_beam_size": 2,
     "evaluation.tokenize": "char",
@@ -317,7 +320,8 @@ FREE = {
     "training.keep_last", "training.keep_best", "training.average_last",
     "training.activation_checkpointing", "training.init_from",
     "decoding.beam_size", "decoding.length_penalty", "decoding.length_penalty_type", "decoding.max_length_a",
-    "decoding.max_length_b", "decoding.n_best",
+    "decoding.max_length_b", "decoding.n_best", "decoding.min_length", "decoding.no_repeat_ngram_size",
+    "decoding.repetition_penalty",
     "evaluation.metrics", "evaluation.valid_beam_size", "evaluation.tokenize", "evaluation.lowercase",
 }  # fmt: skip
 # Free together, as long as their product stays.

@@ -116,6 +116,9 @@ DEFAULTS = {
         "max_length_a": 2.0,
         "max_length_b": 10,
         "n_best": 1,
+        "min_length": 0,
+        "no_repeat_ngram_size": 0,
+        "repetition_penalty": 1.0,
     },
     "evaluation": {
         "metrics": ("bleu", "chrf"),

@@ -282,6 +282,7 @@ RUNS = {
     "decoding": [
         "decoding.beam_size=2", "decoding.n_best=2", "decoding.length_penalty=1.0",
         "decoding.length_penalty_type=avg", "decoding.max_length_a=0.5", "decoding.max_length_b=3",
+        "decoding.min_length=1", "decoding.no_repeat_ngram_size=2", "decoding.repetition_penalty=1.1",
     ],
     "evaluation": ["evaluation.tokenize=char", "evaluation.lowercase=true"],
     "every filter": [
