@@ -152,6 +152,37 @@ class MarianTransformer(nn.Module):
         return logits
 
 
+def marian_weights(model: Transformer) -> dict[str, Tensor]:
+    """The weights of a post-norm model with sinusoidal positions and tied embeddings under MarianMTModel's names."""
+    config = model.config
+    assert (config.norm, config.positions, config.tie_embeddings) == ("post", "sinusoidal", "all")
+    weights = {"model.shared.weight": model.source_embedding.weight, "lm_head.weight": model.output.weight}
+    for side in ("encoder", "decoder"):
+        weights[f"model.{side}.embed_tokens.weight"] = model.source_embedding.weight
+        weights[f"model.{side}.embed_positions.weight"] = sinusoids(LONGEST, config.d_model)
+    parts = {
+        "self_attention": "self_attn",
+        "cross_attention": "encoder_attn",
+        "self_attention_norm": "self_attn_layer_norm",
+        "cross_attention_norm": "encoder_attn_layer_norm",
+        "feed_forward_norm": "final_layer_norm",
+        "feed_forward.inner": "fc1",
+        "feed_forward.outer": "fc2",
+    }
+    projections = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+    for name, parameter in model.named_parameters():
+        if not name.startswith(("encoder.layers.", "decoder.layers.")):
+            continue
+        side, _, number, *path, kind = name.split(".")
+        if path[-1] in projections:
+            path[-1] = projections[path[-1]]
+            path[0] = parts[path[0]]
+        else:
+            path = [parts[".".join(path)]]
+        weights[".".join(["model", side, "layers", number, *path, kind])] = parameter
+    return weights
+
+
 class Baseline:
     """The usual loop around a model: all logits, PyTorch's loss, its Adam."""
 
