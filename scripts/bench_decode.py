@@ -79,7 +79,7 @@ def with_generate(translator: Translator) -> Translate:
                 length_penalty=ALPHA,
                 do_sample=False,
                 use_cache=True,
-                bad_words_ids=[[PAD]],
+                bad_words_ids=[[PAD], [BOS]],
             )
             for i, ids in zip(chunk, output.tolist(), strict=True):
                 words = [piece for piece in ids[1:] if piece not in (PAD, BOS)]

@@ -41,10 +41,12 @@ MAY_IMPORT = {
     "config": {"config", "errors", "log", "device"},
     "data": {"data", "config", "errors", "log", "device"},
     "model": {"model", "config.schema"},
-    **dict.fromkeys(
-        [f"decoding.{part}" for part in ("hypotheses", "constraints", "search", "sampling", "ensemble")],
-        {"errors", "decoding.hypotheses", "decoding.constraints", "decoding.search"},
-    ),
+    # Searching knows no model.
+    "decoding.hypotheses": {"errors"},
+    "decoding.constraints": {"decoding.hypotheses"},
+    "decoding.search": {"decoding.constraints", "decoding.hypotheses"},
+    "decoding.sampling": {"decoding.constraints", "decoding.hypotheses", "decoding.search"},
+    "decoding.ensemble": {"decoding.search"},
     "decoding": {"checkpoint", "config", "model", "data", "decoding", "errors", "log", "device", "run_files"},
     "evaluation.scores": {"errors", "log", "device"},
     "evaluation": {"checkpoint", "config", "data", "decoding", "evaluation", "errors", "log", "device"},
