@@ -52,6 +52,14 @@ def made_up_pairs(count: int, seed: int, unrelated: bool = False) -> Iterator[tu
         yield " ".join(source), " ".join(target).upper()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The user's cache stays as it is; the tests of a session share one, as runs do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def pairs() -> Callable[..., Iterator[tuple[str, str]]]:
     """`pairs(count, seed)`, see `made_up_pairs`."""

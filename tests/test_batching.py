@@ -1,7 +1,9 @@
 """Each pair once an epoch, no batch over its budget (case C5), little padding, and one update however it is cut."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from types import FrameType
 from typing import Any
@@ -25,7 +27,7 @@ from transformer_cli.data.batching import (
     pad_sequences,
     plan_epoch,
 )
-from transformer_cli.data.dataset import Sequences, TokenDataset
+from transformer_cli.data.dataset import CorpusPart, Sequences, TokenDataset
 from transformer_cli.data.tokenizer import BOS, EOS, PAD
 
 C5_LENGTHS = [3, 40, 5, 39, 4, 41, 2]
@@ -273,6 +275,87 @@ def test_a_run_ends_only_where_the_next_pair_would_not_fit(lengths: list[tuple[i
         if run.stop < len(sizes):
             longer = sizes[run.start : run.stop + 1]
             assert len(longer) * max(longer) > budget
+
+
+@given(lengths, st.integers(1, 200), batch_types, st.integers(0, 2**32 - 1))
+def test_an_update_takes_groups_until_the_next_does_not_fit(
+    lengths: list[tuple[int, int]], update_size: int, batch_type: BatchType, seed: int
+) -> None:
+    dataset = dataset_of([s for s, _ in lengths], [t for _, t in lengths])
+    updates = plan_epoch(dataset, update_size, batch_type, seed, epoch=0)
+    for update, following in pairwise(updates):
+        taken = sum(takes(dataset, group, batch_type) for group in [*update, following[0]])
+        assert taken > update_size
+
+
+@given(lengths, st.integers(1, 200), st.integers(1, 3), batch_types)
+def test_the_largest_update_has_the_largest_part(
+    lengths: list[tuple[int, int]], batch_size: int, processes: int, batch_type: BatchType
+) -> None:
+    dataset = dataset_of([s for s, _ in lengths], [t for _, t in lengths])
+    # Where every group is a part: one that is cut may have its longest pair in a smaller piece.
+    updates = plan_epoch(dataset, batch_size, batch_type, seed=1, epoch=0)
+    largest = max(dataset.cells(group) for update in updates for group in update)
+    assert max(map(dataset.cells, updates.largest(batch_size, batch_type))) == largest
+    # Otherwise one of the parts of this size, as if each began with the longest.
+    found = updates.largest(max(batch_size // 3, 1), batch_type, processes)
+    assert plain([found])[0] in plain(updates)
+
+
+def test_a_plan_is_a_sequence_of_updates() -> None:
+    updates = plan_epoch(dataset_of(range(1, 40)), 100, "tokens", 1, 0)
+    every = plain(updates)
+    assert [plain([updates[i]])[0] for i in range(-len(updates), len(updates))] == every + every
+    assert plain(updates[2:7:2]) == every[2:7:2]
+    with pytest.raises(IndexError):
+        updates[len(updates)]
+
+
+# --- weights --------------------------------------------------------------------------------------------------------
+
+
+def weighted(*corpora: tuple[int, float]) -> TokenDataset:
+    parts = tuple(CorpusPart(*part) for part in corpora)
+    return replace(dataset_of([5] * sum(part.pairs for part in parts)), corpora=parts)
+
+
+def drawn(dataset: TokenDataset, epoch: int, seed: int = 1) -> list[int]:
+    return flat(groups_of(plan_epoch(dataset, 60, "tokens", seed, epoch)))
+
+
+def test_with_weights_of_one_an_epoch_is_what_it_is_without() -> None:
+    dataset = weighted((20, 1.0), (13, 1.0))
+    without = replace(dataset, corpora=())
+    for epoch in range(3):
+        assert plain(plan_epoch(dataset, 60, "tokens", 1, epoch)) == plain(plan_epoch(without, 60, "tokens", 1, epoch))
+
+
+def test_a_weight_of_three_is_every_pair_three_times() -> None:
+    assert Counter(drawn(weighted((4, 1.0), (3, 3.0)), 0)) == {0: 1, 1: 1, 2: 1, 3: 1, 4: 3, 5: 3, 6: 3}
+
+
+def test_a_weight_of_a_half_is_another_half_each_epoch() -> None:
+    dataset = weighted((10, 0.5), (3, 1.0))
+    halves = [sorted(i for i in drawn(dataset, epoch) if i < 10) for epoch in range(40)]
+    for first, second in zip(halves[::2], halves[1::2], strict=True):
+        assert sorted(first + second) == list(range(10))
+    assert len({tuple(half) for half in halves}) > 20
+    assert all({10, 11, 12} <= set(drawn(dataset, epoch)) for epoch in range(3))
+    assert drawn(dataset, 7) == drawn(dataset, 7) != drawn(dataset, 7, seed=2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.floats(0.05, 4)), min_size=1, max_size=4), st.integers(1, 8))
+def test_after_some_epochs_each_pair_has_come_as_often_as_its_weight_says(
+    corpora: list[tuple[int, float]], epochs: int
+) -> None:
+    dataset = weighted((1, 1.0), *corpora)
+    found = Counter(i for epoch in range(epochs) for i in drawn(dataset, epoch))
+    first = 1
+    for count, weight in corpora:
+        times = [found[i] for i in range(first, first + count)]
+        assert sum(times) == int(epochs * weight * count)
+        assert max(times, default=0) - min(times, default=0) <= 1
+        first += count
 
 
 @pytest.mark.parametrize("batch_type", ["tokens", "sentences"])

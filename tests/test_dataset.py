@@ -20,9 +20,11 @@ class Lengths:
     def __init__(self) -> None:
         self.calls: list[int] = []
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_flat(self, texts: Sequence[str], threads: int) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
         self.calls.append(len(texts))
-        return [[len(word) for word in text.split() if word != "_"] for text in texts]
+        lists = [[len(word) for word in text.split() if word != "_"] for text in texts]
+        ids = [id_ for ids in lists for id_ in ids]
+        return np.array(ids, dtype=np.uint16), np.cumsum([0, *map(len, lists)])
 
 
 def tokenizers() -> Tokenizers:
@@ -43,7 +45,7 @@ def test_ids_lie_end_to_end() -> None:
     assert found.source.starts.tolist() == [0, 2, 3]
     assert found.target.ids.tolist() == [3, 1, 1, 1]
     assert found.target.starts.tolist() == [0, 1, 4]
-    assert found.source.ids.dtype == np.uint32
+    assert found.source.ids.dtype == np.uint16
     assert as_lists(found.source) == [[1, 2], [4]]
     assert as_lists(found.target) == [[3], [1, 1, 1]]
     assert len(found) == 2

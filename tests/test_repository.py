@@ -63,8 +63,8 @@ DOORS = {
     "sacrebleu": {"evaluation.scores"},
     "safetensors": {"checkpoint"},
     "tqdm": {"log"},
-    "datasets": {"data.formats", "data.dataset"},
-    "pyarrow": {"data.compression", "data.formats", "data.dataset"},
+    "datasets": {"data.formats"},
+    "pyarrow": {"data.compression", "data.formats", "data.cache"},
 }
 
 

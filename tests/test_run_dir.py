@@ -11,6 +11,7 @@ import pytest
 
 from transformer_cli.config.load import load_config
 from transformer_cli.config.schema import Config, FilterConfig, HubSet, ModelConfig, Section, Table
+from transformer_cli.data.cache import Cache
 from transformer_cli.errors import ConfigError
 from transformer_cli.log import Metrics
 from transformer_cli.run_files import CHECKPOINTS, checkpoint_path, list_checkpoints, refuse_if_taken
@@ -252,6 +253,7 @@ OTHER: dict[str, Any] = {
     "data.filters": FilterConfig(duplicates=True),
     "data.errors": "replace",
     "data.max_length": 100,
+    "data.cache_dir": Path("elsewhere"),
     "tokenizer.vocab_size": 500,
     "tokenizer.model_type": "bpe",
     "tokenizer.shared": False,
@@ -314,7 +316,7 @@ OTHER: dict[str, Any] = {
 }
 FREE = {
     "name", "device",
-    "data.train", "data.valid", "data.test",  # by name; the content of the first two must stay
+    "data.cache_dir", "data.train", "data.valid", "data.test",  # by name; the content of the first two must stay
     "training.max_steps", "training.max_epochs", "training.max_hours", "training.patience",
     "training.valid_steps", "training.save_steps", "training.log_steps",
     "training.keep_last", "training.keep_best", "training.average_last",
@@ -440,9 +442,11 @@ def test_what_is_said_of_them_must_be_what_the_run_has(tuned: Config) -> None:
 
 # --- data -----------------------------------------------------------------------------------------------------------
 
+sha256 = Cache(Path("nowhere"), writable=False).file_hash
+
 
 def test_the_record_of_the_data_has_sizes_and_hashes(tmp_path: Path, config: Config) -> None:
-    files = data_files(config)
+    files = data_files(config, sha256)
     assert [(file["key"], Path(file["path"]).name) for file in files] == [
         ("data.train", "train.src"),
         ("data.train", "train.tgt"),
@@ -456,27 +460,35 @@ def test_the_record_of_the_data_has_sizes_and_hashes(tmp_path: Path, config: Con
 
 
 def test_unchanged_data_goes_through_wherever_it_lies(tmp_path: Path, config: Config) -> None:
-    began = {"data": data_files(config)}
-    check_data_unchanged(began, data_files(config))
+    began = {"data": data_files(config, sha256)}
+    check_data_unchanged(began, data_files(config, sha256))
     moved = config_for(tmp_path / "elsewhere")
     assert moved != config
-    check_data_unchanged(began, data_files(moved))
+    check_data_unchanged(began, data_files(moved, sha256))
+
+
+def test_another_weight_is_refused(config: Config) -> None:
+    began = {"data": data_files(config, sha256)}
+    (corpus,) = config.data.train
+    doubled = with_value(config, "data.train", (corpus.model_copy(update={"weight": 2.0}),))
+    with pytest.raises(ConfigError, match=r"the data has changed since the run began \(.*train\.src"):
+        check_data_unchanged(began, data_files(doubled, sha256))
 
 
 @pytest.mark.parametrize("name", ["train.src", "train.tgt", "valid.src", "valid.tgt"])
 def test_changed_data_is_refused_by_file(tmp_path: Path, config: Config, name: str) -> None:
-    began = {"data": data_files(config)}
+    began = {"data": data_files(config, sha256)}
     path = tmp_path / "data" / name
     path.write_bytes(path.read_bytes().replace(b"a", b"b").replace(b"A", b"B"))  # as long as before
     with pytest.raises(ConfigError) as error:
-        check_data_unchanged(began, data_files(config))
+        check_data_unchanged(began, data_files(config, sha256))
     assert str(error.value).startswith(f"the data has changed since the run began ({path}): ")
 
 
 def test_test_sets_may_change(tmp_path: Path, config: Config) -> None:
-    began = {"data": data_files(config)}
+    began = {"data": data_files(config, sha256)}
     (tmp_path / "data" / "test.src").write_text("another\n")
-    check_data_unchanged(began, data_files(config))
+    check_data_unchanged(began, data_files(config, sha256))
 
 
 def test_what_an_entry_says_besides_its_files_is_part_of_the_data(tmp_path: Path, config: Config) -> None:
@@ -484,7 +496,7 @@ def test_what_an_entry_says_besides_its_files_is_part_of_the_data(tmp_path: Path
     hub = HubSet(hub="owner/name", split="train", source_field="a", target_field="b", revision="1")
 
     def record(table: Table, hub: HubSet) -> list[dict[str, Any]]:
-        return data_files(with_value(config, "data.train", (table, hub)))
+        return data_files(with_value(config, "data.train", (table, hub)), sha256)
 
     table = Table(path=tmp_path / "t.tsv", source_field=1, target_field=2)
     began = {"data": json.loads(json.dumps(record(table, hub)))}
@@ -500,23 +512,24 @@ def test_what_an_entry_says_besides_its_files_is_part_of_the_data(tmp_path: Path
 
 
 def test_another_number_of_files_is_a_change(config: Config) -> None:
-    began = {"data": data_files(config)}
+    began = {"data": data_files(config, sha256)}
     twice = with_value(config, "data.valid", config.data.valid * 2)
     with pytest.raises(ConfigError, match="another number of files"):
-        check_data_unchanged(began, data_files(twice))
+        check_data_unchanged(began, data_files(twice, sha256))
 
 
 def test_text_that_moved_from_validation_to_training_is_a_change(tmp_path: Path, config: Config) -> None:
     twice = with_value(config, "data.valid", config.data.valid * 2)
-    began = {"data": data_files(twice)}
+    began = {"data": data_files(twice, sha256)}
     with pytest.raises(ConfigError, match=r"the data has changed since the run began \(.*valid\.src"):
-        check_data_unchanged(began, data_files(with_value(config, "data.train", config.data.train + config.data.valid)))
+        both = with_value(config, "data.train", config.data.train + config.data.valid)
+        check_data_unchanged(began, data_files(both, sha256))
 
 
 def test_a_run_that_kept_no_record_of_its_data_goes_on_with_a_warning(
     config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
-    check_data_unchanged({}, data_files(config))
+    check_data_unchanged({}, data_files(config, sha256))
     assert "run.json does not tell what data the run began with" in caplog.text
 
 

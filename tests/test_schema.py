@@ -56,6 +56,7 @@ DEFAULTS = {
             "script": False,
         },
         "errors": "strict",
+        "cache_dir": None,
     },
     "tokenizer": {
         "vocab_size": 8000,

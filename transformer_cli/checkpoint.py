@@ -125,7 +125,7 @@ def _without_paths(config: Config) -> dict[str, Any]:
     content: dict[str, Any] = config.model_dump(mode="json")
     del content["training"]["init_from"]
     data = content["data"]
-    del data["train"]
+    del data["train"], data["cache_dir"]
     if not isinstance(config.data.valid, HoldOut):
         del data["valid"]
     data["test"] = {name: data["test"][name] for name, part in config.data.test.items() if isinstance(part, HoldOut)}

@@ -63,6 +63,9 @@ class DataConfig(Section):
     errors: Literal["strict", "replace"] = "strict"
     """What to do with bytes that are not UTF-8: stop and name them, or put U+FFFD in their place and count the
     lines."""
+    cache_dir: FilePath | None = None
+    """Folder where the trained tokenizer and the token ids are kept for the next start. Left out: `transformer_cli` in
+    the user's cache folder."""
 
 
 class TokenizerConfig(Section):

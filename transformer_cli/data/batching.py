@@ -8,15 +8,16 @@ that the same one comes out whether it is computed in one piece, accumulated, or
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transformer_cli.data.dataset import TokenDataset
-from transformer_cli.data.tokenizer import BOS, EOS, PAD
+from transformer_cli.data.dataset import CorpusPart, TokenDataset
+from transformer_cli.data.tokenizer import BOS, EOS, PAD, Ids
 
 BatchType = Literal["tokens", "sentences"]
 Indices = NDArray[np.int64]
@@ -40,47 +41,117 @@ class Batch(NamedTuple):
         return Batch(*(ids.to(device, non_blocking=True) for ids in self))
 
 
-def plan_epoch(dataset: TokenDataset, update_size: int, batch_type: BatchType, seed: int, epoch: int) -> list[Update]:
-    """The updates of an epoch: every pair once, pairs of like length in a group, groups in random order.
+class Plan(Sequence[Update]):
+    """The updates of an epoch, each made when it is asked for: a list of them all would be millions of small arrays."""
+
+    def __init__(
+        self, order: Indices, bounds: Indices, longest: Indices, groups: Indices, update_bounds: Indices
+    ) -> None:
+        """`order` holds the pairs, group g being order[bounds[g] : bounds[g + 1]] with its longest side of longest[g];
+        update u is groups[update_bounds[u] : update_bounds[u + 1]]."""
+        self._order = order
+        self._bounds = bounds
+        self._longest = longest
+        self._groups = groups
+        self._update_bounds = update_bounds
+
+    def __len__(self) -> int:
+        return len(self._update_bounds) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Update: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Update]: ...
+    def __getitem__(self, index: int | slice) -> Update | list[Update]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        i = range(len(self))[index]
+        groups = self._groups[self._update_bounds[i] : self._update_bounds[i + 1]]
+        return [self._order[self._bounds[group] : self._bounds[group + 1]] for group in groups]
+
+    def largest(self, batch_size: int, batch_type: BatchType, processes: int = 1) -> Update:
+        """The update of which `micro_batches` makes the part with the most cells, or nearly so."""
+        rows, longest = np.diff(self._bounds)[self._groups], self._longest[self._groups]
+        fitting = np.maximum(batch_size // longest, 1) if batch_type == "tokens" else np.int64(batch_size)
+        counts = np.diff(self._update_bounds)
+        multiples = np.repeat(processes // np.gcd(processes, counts), counts)
+        parts = np.minimum(-(-rows // (fitting * multiples)) * multiples, rows)
+        group = np.argmax(-(-rows // parts) * longest)
+        return self[int(np.searchsorted(self._update_bounds, group, side="right")) - 1]
+
+
+def plan_epoch(dataset: TokenDataset, update_size: int, batch_type: BatchType, seed: int, epoch: int) -> Plan:
+    """The updates of an epoch: every pair as often as its corpus stands in one, pairs of like length in a group, groups
+    in random order.
 
     With `tokens` the cells of an update's groups (sentences x longest side, summed) are at most `update_size`, with
     `sentences` its pairs; a pair that is longer stands alone.
     """
     random = np.random.default_rng([seed, epoch])
-    shuffled = random.permutation(len(dataset))
+    chosen = _chosen(dataset.corpora, seed, epoch) if dataset.corpora else None
+    shuffled = random.permutation(len(dataset) if chosen is None else chosen)
+    source, target = dataset.source.every_length(), dataset.target.every_length()
     # By target first: padding then falls on the source side, where no softmax over the vocabulary is paid for it. With
     # one target length sources grow, with the next they shrink, so that a group of both has like ones where they meet.
-    source, target = dataset.source.lengths(shuffled), dataset.target.lengths(shuffled)
-    order = shuffled[np.lexsort((np.where(target % 2, source, -source), target))]
-    groups = max(_GROUPS, -(-update_size // _LARGEST_GROUP)) if batch_type == "tokens" else _GROUPS
-    runs = cut(dataset.sizes(order), max(update_size // groups, 1), batch_type)
-    updates: list[Update] = []
+    order = shuffled[np.lexsort((np.where(target % 2, source, ~source)[shuffled], target[shuffled]))]
+    sizes = np.maximum(source, target)[order] + 1
+    most = max(_GROUPS, -(-update_size // _LARGEST_GROUP)) if batch_type == "tokens" else _GROUPS
+    bounds = _bounds(sizes, max(update_size // most, 1), batch_type)
+    longest = np.maximum.reduceat(sizes, bounds[:-1]).astype(np.int64)
+    taken = np.diff(bounds) * (longest if batch_type == "tokens" else 1)
+    groups = random.permutation(len(longest))
+    return Plan(order, bounds, longest, groups, _full(taken[groups].tolist(), update_size))
+
+
+def _chosen(corpora: Sequence[CorpusPart], seed: int, epoch: int) -> Indices:
+    """The pairs of an epoch. Those of a corpus come in rounds, each round all of them in an order of its own, and an
+    epoch takes as much of the rounds as its weight says, from where the epoch before ended."""
+    chosen = []
+    first = 0
+    for number, (count, weight) in enumerate(corpora):
+        begin, end = int(epoch * weight * count), int((epoch + 1) * weight * count)
+        for round_ in range(begin // count, -(-end // count)) if count else ():
+            part = slice(max(begin - round_ * count, 0), min(end - round_ * count, count))
+            if part.stop - part.start == count:
+                chosen.append(np.arange(first, first + count))
+            else:
+                chosen.append(first + np.random.default_rng([seed, number, round_]).permutation(count)[part])
+        first += count
+    return np.concatenate(chosen)
+
+
+def _full(taken: Sequence[int], update_size: int) -> Indices:
+    """Where updates begin in a list of groups, by what each takes; one ends when the next group does not fit."""
+    bounds: list[int] = []
     free = 0
-    for i in random.permutation(len(runs)):
-        group = order[runs[i]]
-        needed = dataset.cells(group) if batch_type == "tokens" else len(group)
-        if not updates or needed > free:
-            updates.append([])
+    for i, needed in enumerate(taken):
+        if not bounds or needed > free:
+            bounds.append(i)
             free = update_size
-        updates[-1].append(group)
         free -= needed
-    return updates
+    return np.array([*bounds, len(taken)])
 
 
-def cut(sizes: NDArray[np.int64], budget: int, batch_type: BatchType) -> list[slice]:
+def cut(sizes: NDArray[np.integer[Any]], budget: int, batch_type: BatchType) -> list[slice]:
     """Cut a list into runs, each as long as the budget allows: its length, or its length x its largest size."""
+    return [slice(start, stop) for start, stop in pairwise(_bounds(sizes, budget, batch_type).tolist())]
+
+
+def _bounds(sizes: NDArray[np.integer[Any]], budget: int, batch_type: BatchType) -> Indices:
+    """Where the runs of `cut` begin, and the end of the last."""
     if batch_type == "sentences":
-        return [slice(start, min(start + budget, len(sizes))) for start in range(0, len(sizes), budget)]
-    runs = []
-    start = 0
-    while start < len(sizes):
-        # No run is longer than the budget over its first size, nor than that over its largest.
-        window = np.maximum.accumulate(sizes[start : start + max(budget // int(sizes[start]), 1)])
-        cells = window * np.arange(1, len(window) + 1)
-        taken = max(int(np.searchsorted(cells, budget, side="right")), 1)
-        runs.append(slice(start, start + taken))
-        start += taken
-    return runs
+        return np.append(np.arange(0, len(sizes), budget), len(sizes))
+    every = np.ascontiguousarray(sizes).data  # its slices cost next to nothing, and there can be a million runs
+    bounds = [0]
+    while bounds[-1] < len(every):
+        window = every[bounds[-1] :][: max(budget // every[bounds[-1]], 1)]
+        # No run is longer than the budget over its first size; one of the budget over the largest fits.
+        taken = max(budget // max(window), 1)
+        if taken < len(window):
+            cells = np.maximum.accumulate(window) * np.arange(1, len(window) + 1)
+            taken = max(int(np.searchsorted(cells, budget, side="right")), 1)
+        bounds.append(bounds[-1] + min(taken, len(window)))
+    return np.array(bounds)
 
 
 def micro_batches(
@@ -116,7 +187,7 @@ def make_batch(dataset: TokenDataset, indices: Indices) -> Batch:
 
 
 def pad_sequences(
-    sequences: Sequence[Sequence[int] | NDArray[np.uint32]], *, prefix: int | None = None, suffix: int | None = None
+    sequences: Sequence[Sequence[int] | Ids], *, prefix: int | None = None, suffix: int | None = None
 ) -> Tensor:
     """A rectangle (B, longest) of ids, each row with its prefix or suffix, padded on the right."""
     before, after = prefix is not None, suffix is not None

@@ -1,15 +1,17 @@
 """Token ids of all pairs, in flat arrays: no Python object a sentence."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from transformer_cli.data.corpus import Pair
 from transformer_cli.data.filters import FilterCounts
-from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.data.tokenizer import Ids, Tokenizers
 
 _CHUNK = 10_000  # pairs tokenised at a time
 
@@ -18,29 +20,62 @@ _CHUNK = 10_000  # pairs tokenised at a time
 class Sequences:
     """Sequences of ids end to end: sequence i is ids[starts[i] : starts[i + 1]]."""
 
-    ids: NDArray[np.uint32]
+    ids: Ids
     starts: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def __getitem__(self, index: int) -> NDArray[np.uint32]:
+    def __getitem__(self, index: int) -> Ids:
         return self.ids[self.starts[index] : self.starts[index + 1]]
 
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Pieces of some of the sequences, no special ones counted."""
         return self.starts[indices + 1] - self.starts[indices]
 
+    def every_length(self) -> NDArray[np.integer[Any]]:
+        """Pieces of each of the sequences, in the smallest numbers that hold them."""
+        lengths = np.diff(self.starts)
+        return lengths.astype(np.min_scalar_type(lengths.max(initial=0) + 1))  # one more for an end symbol
+
+
+class CorpusPart(NamedTuple):
+    """Pairs of a dataset that came from one corpus, and how often they stand in an epoch."""
+
+    pairs: int
+    weight: float
+
 
 @dataclass(frozen=True)
 class TokenDataset:
-    """Pairs of sequences: pair i is source[i] and target[i]. No special ids are stored."""
+    """Pairs of sequences: pair i is source[i] and target[i]. No special ids are stored.
+
+    `corpora` tells what lies behind each other in it; left out, all pairs stand in an epoch once.
+    """
 
     source: Sequences
     target: Sequences
+    corpora: tuple[CorpusPart, ...] = ()
 
     def __len__(self) -> int:
         return len(self.source)
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Sequences]) -> "TokenDataset":
+        """What has these `columns`."""
+        return cls(columns["source"], columns["target"])
+
+    def columns(self) -> dict[str, Sequences]:
+        """What there is of each pair, by the names of the fields here."""
+        return {"source": self.source, "target": self.target}
+
+    def shares(self) -> str:
+        """How much of an epoch each corpus is, in words."""
+        drawn = [pairs * weight for pairs, weight in self.corpora]
+        return ", ".join(
+            f"{share / sum(drawn):.1%} of corpus {number} ({pairs:,} pairs x {weight:g})"
+            for number, ((pairs, weight), share) in enumerate(zip(self.corpora, drawn, strict=True), start=1)
+        )
 
     def sizes(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """What each of some pairs takes in a batch: the longer of its sides, with its end symbol."""
@@ -59,41 +94,69 @@ def encode_pairs(
     pairs: Iterable[Pair], tokenizers: Tokenizers, counts: FilterCounts, max_length: int | None = None
 ) -> TokenDataset:
     """Tokenise pairs, leaving out and counting those with an empty side or more than `max_length` pieces on one."""
-    source, target = _Writer(), _Writer()
+    return joined(encode_chunks(pairs, tokenizers, counts, max_length))
+
+
+def encode_chunks(
+    pairs: Iterable[Pair],
+    tokenizers: Tokenizers,
+    counts: FilterCounts,
+    max_length: int | None = None,
+    threads: int = 1,
+) -> Iterator[TokenDataset]:
+    """What `encode_pairs` gives, in chunks of some thousand pairs.
+
+    While SentencePiece and its threads are at one, the next is read and the one before is put together.
+    """
     remaining = iter(pairs)
-    while chunk := list(islice(remaining, _CHUNK)):
-        sources = tokenizers.source.encode_batch([pair.source for pair in chunk])
-        targets = tokenizers.target.encode_batch([pair.target for pair in chunk])
-        for source_ids, target_ids in zip(sources, targets, strict=True):
-            if not source_ids or not target_ids:
-                counts.empty += 1
-            elif max_length is not None and max(len(source_ids), len(target_ids)) > max_length:
-                counts.too_long += 1
-            else:
-                source.append(source_ids)
-                target.append(target_ids)
-        source.flush()
-        target.flush()
-    return TokenDataset(source.sequences(), target.sequences())
+    with ThreadPoolExecutor(1) as background:
+        running = None
+        while chunk := list(islice(remaining, _CHUNK)):
+            following = background.submit(_encode, chunk, tokenizers, threads)
+            if running is not None:
+                yield _kept(running.result(), counts, max_length)
+            running = following
+        if running is not None:
+            yield _kept(running.result(), counts, max_length)
 
 
-class _Writer:
-    """Gathers id lists; each chunk becomes one array, so that at most one chunk is held as Python numbers."""
+def _encode(chunk: list[Pair], tokenizers: Tokenizers, threads: int) -> TokenDataset:
+    source = tokenizers.source.encode_flat([pair.source for pair in chunk], threads)
+    target = tokenizers.target.encode_flat([pair.target for pair in chunk], threads)
+    return TokenDataset(Sequences(*source), Sequences(*target))
 
-    def __init__(self) -> None:
-        self.ids: list[int] = []
-        self.lengths: list[int] = []
-        self.id_chunks = [np.zeros(0, dtype=np.uint32)]
-        self.length_chunks = [np.zeros(1, dtype=np.int64)]
 
-    def append(self, ids: list[int]) -> None:
-        self.ids += ids
-        self.lengths.append(len(ids))
+def _kept(chunk: TokenDataset, counts: FilterCounts, max_length: int | None) -> TokenDataset:
+    source, target = np.diff(chunk.source.starts), np.diff(chunk.target.starts)
+    shorter, longer = np.minimum(source, target), np.maximum(source, target)
+    empty = shorter == 0
+    too_long = ~empty & (longer > max_length) if max_length is not None else np.zeros_like(empty)
+    counts.empty += int(empty.sum())
+    counts.too_long += int(too_long.sum())
+    kept = ~(empty | too_long)
+    if kept.all():
+        return chunk
+    return TokenDataset.of({name: _selected(column, kept) for name, column in chunk.columns().items()})
 
-    def flush(self) -> None:
-        self.id_chunks.append(np.array(self.ids, dtype=np.uint32))
-        self.length_chunks.append(np.array(self.lengths, dtype=np.int64))
-        self.ids, self.lengths = [], []
 
-    def sequences(self) -> Sequences:
-        return Sequences(np.concatenate(self.id_chunks), np.cumsum(np.concatenate(self.length_chunks)))
+def _selected(sequences: Sequences, kept: NDArray[np.bool_]) -> Sequences:
+    lengths = np.diff(sequences.starts)
+    return Sequences(sequences.ids[np.repeat(kept, lengths)], _starts([lengths[kept]]))
+
+
+def joined(chunks: Iterable[TokenDataset]) -> TokenDataset:
+    """Chunks as one dataset, in memory."""
+    columns: dict[str, list[Sequences]] = {"source": [], "target": []}
+    for chunk in chunks:
+        for name, column in chunk.columns().items():
+            columns[name].append(column)
+    return TokenDataset.of({name: _joined(parts) for name, parts in columns.items()})
+
+
+def _joined(parts: list[Sequences]) -> Sequences:
+    ids: list[Ids] = [part.ids for part in parts] or [np.zeros(0, dtype=np.uint16)]
+    return Sequences(np.concatenate(ids), _starts([np.diff(part.starts) for part in parts]))
+
+
+def _starts(lengths: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.cumsum(np.concatenate([np.zeros(1, dtype=np.int64), *lengths]))

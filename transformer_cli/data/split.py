@@ -6,7 +6,9 @@ trained on and tested; that is why a set can be somewhat larger than N.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -20,31 +22,45 @@ from transformer_cli.errors import ConfigError, DataError
 class Text:
     """The pairs of a configuration, by what they are for. Held-out pairs are found when it is made.
 
-    `errors: replace`, or the same in the configuration, puts U+FFFD in the place of bytes that are not UTF-8.
+    `errors: replace`, or the same in the configuration, puts U+FFFD in the place of bytes that are not UTF-8;
+    `held_out` is what `held_out()` gave for this configuration and saves two readings of the training text.
     """
 
-    def __init__(self, config: Config, errors: Errors = "strict") -> None:
+    def __init__(self, config: Config, errors: Errors = "strict", held_out: Mapping[str, Any] | None = None) -> None:
         self._config = config
         self._errors: Errors = "replace" if "replace" in (errors, config.data.errors) else "strict"
         data = config.data
         self._sets = {"data.valid": data.valid} | {f"data.test.{name}": part for name, part in data.test.items()}
         sizes = {key: part.hold_out for key, part in self._sets.items() if isinstance(part, HoldOut)}
-        self._ranges = self._choose(sizes) if sizes else {}
-        self._held: dict[str, list[Pair]] = {key: [] for key in self._ranges}
-        if self._ranges:
+        self._ranges: dict[str, tuple[int, int]] = {}
+        self._held: dict[str, list[Pair]] = {}
+        if held_out is not None:
+            self._ranges = {key: (first, last) for key, (first, last) in held_out["ranges"].items()}
+            self._held = {key: [Pair(*pair) for pair in pairs] for key, pairs in held_out["pairs"].items()}
+        elif sizes:
+            self._ranges = self._choose(sizes)
+            self._held = {key: [] for key in self._ranges}
             for pair in drop_empty(read_pairs(data.train, self._errors), FilterCounts()):
                 if key := self._set_of(pair.source):
                     self._held[key].append(pair)
 
+    def held_out(self) -> dict[str, Any]:
+        """The lines held out, as plain values."""
+        return {"ranges": self._ranges, "pairs": self._held}
+
     def train(self, counts: FilterCounts) -> Iterator[Pair]:
         """What is trained on: pairs with text on both sides that are not held out and go through the filters of the
         configuration; `counts` counts them."""
+        return chain.from_iterable(self.train_by_corpus(counts))
+
+    def train_by_corpus(self, counts: FilterCounts) -> Iterator[Iterator[Pair]]:
+        """The pairs of `train` for each corpus of data.train; those of one are to be read before the next is begun."""
         data = self._config.data
         evaluated = self.evaluated() if data.filters.overlap else ()
         seen = SeenPairs()
         for corpus in data.train:
             pairs = self._not_held_out(drop_empty(read_corpus(corpus, self._errors), counts), counts)
-            yield from drop_chosen(pairs, data, evaluated, seen, counts)
+            yield drop_chosen(pairs, data, evaluated, seen, counts)
 
     def valid(self) -> list[Pair]:
         """The validation set. DataError if it has no lines."""

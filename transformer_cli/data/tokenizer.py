@@ -4,7 +4,9 @@ This is the only module that knows SentencePiece. Everything a model needs to re
 included, is in the bytes of `Tokenizer.proto`.
 """
 
+import base64
 import io
+import json
 import logging
 import re
 import unicodedata
@@ -12,15 +14,23 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import permutations, product
+from itertools import chain, permutations, product
+from typing import Any
 
+import numpy as np
 import sentencepiece
+from numpy.typing import NDArray
 
 from transformer_cli.config.schema import TokenizerConfig
 from transformer_cli.data.corpus import Pair
 from transformer_cli.errors import ConfigError, DataError
 
 logger = logging.getLogger(__name__)
+
+Ids = NDArray[np.unsignedinteger[Any]]  # of 16 bits where the vocabulary allows, else of 32
+
+# What the pieces of a text follow from, beside its tokenizer.
+LIBRARIES = f"sentencepiece {sentencepiece.__version__}, Unicode {unicodedata.unidata_version}"
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
@@ -84,6 +94,16 @@ class Tokenizer:
         ids: list[list[int]] = self._model.encode([_utf8(text) for text in texts], num_threads=1)
         return ids
 
+    def encode_flat(self, texts: Sequence[str], threads: int = 1) -> tuple[Ids, NDArray[np.int64]]:
+        """What `encode_batch` gives, end to end: the ids, and where those of each text begin and the last end."""
+        lists = self._model.encode([_utf8(text) for text in texts], num_threads=threads)
+        starts = np.zeros(len(lists) + 1, dtype=np.int64)
+        np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), out=starts[1:])
+        ids: Ids = np.fromiter(
+            chain.from_iterable(lists), np.uint16 if self.vocab_size <= 2**16 else np.uint32, starts[-1]
+        )
+        return ids, starts
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids, always one line; padding, start and end leave no trace, an unknown piece is ` ⁇ `."""
         text: str = self._model.decode(list(ids))
@@ -118,6 +138,16 @@ class Tokenizers:
         if self.source is self.target:
             return {"shared": self.source.proto}
         return {"source": self.source.proto, "target": self.target.proto}
+
+    def packed(self) -> bytes:
+        """The models as a text that can be sent or kept."""
+        return json.dumps({side: base64.b64encode(proto).decode() for side, proto in self.protos().items()}).encode()
+
+    @classmethod
+    def unpacked(cls, text: bytes) -> "Tokenizers":
+        """What `packed` gave, as tokenizers again."""
+        protos = {side: Tokenizer(base64.b64decode(proto)) for side, proto in json.loads(text).items()}
+        return cls(protos.get("source") or protos["shared"], protos.get("target") or protos["shared"])
 
 
 def train_tokenizers(pairs: Callable[[], Iterable[Pair]], config: TokenizerConfig) -> Tokenizers:

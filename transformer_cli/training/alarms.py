@@ -37,6 +37,7 @@ _FEWEST_STEPS = 100  # that anything but a gradient is judged by
 _WORSE = 0.05  # nats above the best validation: a perplexity higher by a twentieth
 _FALLEN = 0.98  # of what it was three validations before
 _UNKNOWN = 0.01
+_BLOCK = 1 << 20  # ids looked at together; all of a large corpus would need as much memory again
 _FEWEST_LINES = 10
 _LONGEST_LOOP = 40  # characters
 _PAUSE = 10  # looks at which an alarm is silent after it was told; each time twice as many
@@ -241,7 +242,9 @@ def _rate_key(config: Config) -> str:
 
 def _unknown_pieces(name: str, dataset: TokenDataset, otherwise: str) -> Iterable[str]:
     for side, sequences in (("source", dataset.source), ("target", dataset.target)):
-        share = np.count_nonzero(sequences.ids == UNK) / max(len(sequences.ids), 1)
+        ids = sequences.ids
+        blocks = (ids[first : first + _BLOCK] for first in range(0, len(ids), _BLOCK))
+        share = sum(np.count_nonzero(block == UNK) for block in blocks) / max(len(ids), 1)
         if share > _UNKNOWN:
             yield (
                 f"{share:.1%} of the pieces of the {name} {side} are unknown (⁇), characters without a piece: try "

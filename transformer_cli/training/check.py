@@ -6,6 +6,7 @@ Everything is done up to a forward and a backward pass of the largest batch; no 
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -13,10 +14,9 @@ import torch
 
 from transformer_cli.config.schema import Config
 from transformer_cli.data.batching import Indices, make_batch, micro_batches, plan_epoch
-from transformer_cli.data.dataset import TokenDataset, encode_pairs
-from transformer_cli.data.filters import FilterCounts
-from transformer_cli.data.split import Text
-from transformer_cli.data.tokenizer import PAD, Tokenizers, train_tokenizers
+from transformer_cli.data.dataset import TokenDataset
+from transformer_cli.data.prepared import Preparation
+from transformer_cli.data.tokenizer import PAD, Tokenizers
 from transformer_cli.device import attention_form, autocast, choose_device, set_threads, training_precision
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.training.loss import fused_cross_entropy
@@ -24,6 +24,7 @@ from transformer_cli.training.schedule import peak_rate
 from transformer_cli.training.step import batch_loss
 
 _TIMED_UPDATES = 8
+_PADDED_UPDATES = 1000  # or somewhat more, from which the padding of all is told
 
 
 def check(config: Config, threads: int | None) -> Iterator[str]:
@@ -31,20 +32,20 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
     device = choose_device(config.device)
     precision = training_precision(config.precision, device, config.model.d_model)
     used_threads = set_threads(threads)
-    text, counts = Text(config), FilterCounts()
-    tokenizers = train_tokenizers(lambda: text.train(FilterCounts()), config.tokenizer)
-    dataset = encode_pairs(text.train(counts), tokenizers, counts, config.data.max_length)
+    prepared = Preparation(config, used_threads, writable=False)
+    tokenizers = prepared.tokenizers()
+    dataset, counts = prepared.dataset(tokenizers)
     yield f"training text   {counts.summary(config.data)}"
-    for name, pairs in {"valid": text.valid(), **text.tests()}.items():
+    for name, pairs in {"valid": prepared.text.valid(), **prepared.text.tests()}.items():
         yield f"{name + ' text':<15} {len(pairs):,} pairs"
     yield from _lengths(dataset, tokenizers)
 
     settings = config.training
     update_size = settings.batch_size * settings.gradient_accumulation_steps
+    cut = partial(micro_batches, dataset=dataset, batch_size=settings.batch_size, batch_type=settings.batch_type)
     updates = plan_epoch(dataset, update_size, settings.batch_type, config.seed, 0)
-    parts = [
-        part for update in updates for part in micro_batches(update, dataset, settings.batch_size, settings.batch_type)
-    ]
+    some = updates[:: max(len(updates) // _PADDED_UPDATES, 1)]
+    parts = [part for update in some for part in cut(update)]
     yield (
         f"an epoch        {len(updates):,} steps of {len(dataset) / len(updates):,.0f} pairs on average; "
         f"{settings.max_steps:,} steps are {settings.max_steps / len(updates):.1f} epochs"
@@ -68,7 +69,7 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
         float(sums.nll)  # wait for the device
         return time.perf_counter() - started
 
-    largest = max(parts, key=lambda part: len(part) * int(dataset.sizes(part).max()))
+    largest = max(cut(updates.largest(settings.batch_size, settings.batch_type)), key=dataset.cells)
     seconds(largest)
     size = f"{len(largest):,} pairs of up to {dataset.sizes(largest).max()} pieces"
     yield f"memory          {_peak_memory(device)} at the largest batch, {size}"
@@ -76,10 +77,7 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
     kept = settings.keep_last + settings.keep_best
     yield f"disk            {(3 * kept + 1) * weights / 2**20:,.0f} MiB for {kept} checkpoints and the model"
     chosen = np.linspace(0, len(updates) - 1, min(_TIMED_UPDATES, len(updates)), dtype=int)
-    each = [
-        sum(seconds(part) for part in micro_batches(updates[i], dataset, settings.batch_size, settings.batch_type))
-        for i in chosen
-    ]
+    each = [sum(seconds(part) for part in cut(updates[i])) for i in chosen]
     hours = median(each) * settings.max_steps / 3600
     yield (
         f"time            about {_duration(hours)} for {settings.max_steps:,} steps on {device} in {precision} with "

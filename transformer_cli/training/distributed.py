@@ -83,6 +83,15 @@ class Processes:
         """What `make` gives in the main process, which alone calls it; the others wait as long as it takes."""
         return make()
 
+    def main_first(self, make: Callable[[], T]) -> T:
+        """What `make` gives, in the main process before the others, which find what it has left on the disk."""
+        if not self.is_main:
+            self.from_main(bytes)
+            return make()
+        made = make()
+        self.from_main(bytes)
+        return made
+
 
 class _Group(Processes):
     """One process of several."""

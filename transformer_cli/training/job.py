@@ -1,7 +1,5 @@
 """A run that is ready to go on, and what is done with it between updates: validate, save, log, warn."""
 
-import base64
-import json
 import logging
 import math
 import os
@@ -19,10 +17,9 @@ from transformer_cli.checkpoint import ModelFile
 from transformer_cli.config.schema import Config
 from transformer_cli.data.batching import Update
 from transformer_cli.data.corpus import Pair
-from transformer_cli.data.dataset import TokenDataset, encode_pairs
-from transformer_cli.data.filters import FilterCounts
-from transformer_cli.data.split import Text
-from transformer_cli.data.tokenizer import PAD, Tokenizers, train_tokenizers
+from transformer_cli.data.dataset import TokenDataset
+from transformer_cli.data.prepared import Preparation
+from transformer_cli.data.tokenizer import PAD, Tokenizers
 from transformer_cli.decoding.translator import Translator, load_model, load_tokenizers
 from transformer_cli.device import (
     Precision,
@@ -31,7 +28,7 @@ from transformer_cli.device import (
     set_threads,
     training_precision,
 )
-from transformer_cli.errors import DataError, Stopped, UserError
+from transformer_cli.errors import Stopped, UserError
 from transformer_cli.log import LOGGER, Metrics, Progress, RunLog
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.run_files import checkpoint_path, list_checkpoints
@@ -216,13 +213,16 @@ def prepare(
     score_texts(["x"], ["x"], config)  # a metric that cannot be computed here is better known now
 
     # The text, the tokenizers, the ids.
-    files = data_files(config)
+    prepared = group.main_first(lambda: Preparation(config, used_threads))
+    files = data_files(config, prepared.cache.file_hash)
     if saved is not None:
         check_data_unchanged(record, files)
-    text = Text(config)
-    valid, tests = text.valid(), text.tests()
-    tokenizers = _train_tokenizers(config, text, group) if base is None else load_tokenizers(base.tokenizers)
-    dataset = _encode_training_text(config, text, tokenizers)
+    valid, tests = prepared.text.valid(), prepared.text.tests()
+    tokenizers = _train_tokenizers(prepared, group) if base is None else load_tokenizers(base.tokenizers)
+    dataset, counts = group.main_first(lambda: prepared.dataset(tokenizers))
+    LOGGER.info("training text: %s", counts.summary(config.data))
+    if any(corpus.weight != 1.0 for corpus in config.data.train):
+        LOGGER.info("an epoch: %s", dataset.shares())
     validator = Validator(config, tokenizers, valid)
     for name, pairs in tests.items():
         check_positions(config, tokenizers, f"data.test.{name}", pairs)
@@ -258,22 +258,9 @@ def prepare(
     return job
 
 
-def _train_tokenizers(config: Config, text: Text, group: Processes) -> Tokenizers:
-    def train_and_pack() -> bytes:
-        trained = train_tokenizers(lambda: text.train(FilterCounts()), config.tokenizer)
-        return json.dumps({side: base64.b64encode(proto).decode() for side, proto in trained.protos().items()}).encode()
-
-    packed = json.loads(group.from_main(train_and_pack))
-    return load_tokenizers({side: base64.b64decode(proto) for side, proto in packed.items()})
-
-
-def _encode_training_text(config: Config, text: Text, tokenizers: Tokenizers) -> TokenDataset:
-    counts = FilterCounts()
-    dataset = encode_pairs(text.train(counts), tokenizers, counts, config.data.max_length)
-    LOGGER.info("training text: %s", counts.summary(config.data))
-    if len(dataset) == 0:
-        raise DataError("data.train: no pair is left to train on")
-    return dataset
+def _train_tokenizers(prepared: Preparation, group: Processes) -> Tokenizers:
+    """Trained by the main process and sent to the others: another machine might train others."""
+    return Tokenizers.unpacked(group.from_main(lambda: prepared.tokenizers().packed()))
 
 
 def _model(

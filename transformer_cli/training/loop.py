@@ -76,7 +76,8 @@ def _train(job: Job, stop: StopRequests) -> None:
             if planned_epoch != state.epoch:
                 updates = plan_epoch(job.dataset, update_size, settings.batch_type, job.config.seed, state.epoch)
                 if planned_epoch < 0:
-                    job.updater.try_largest(job.dataset, updates)
+                    largest = updates.largest(job.updater.batch_size, settings.batch_type, group.count)
+                    job.updater.try_largest(job.dataset, [largest])
                 planned_epoch = state.epoch
             started = time.monotonic()
             rate = learning_rate(state.step + 1, job.config)

@@ -5,14 +5,13 @@ model.safetensors  the model to use             train.log  metrics.jsonl
 checkpoints/step-00000250.safetensors           samples/step-00000250.tsv           test/NAME.hyp  test/scores.json
 """
 
-import hashlib
 import json
 import math
 import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
@@ -179,14 +178,14 @@ def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
             continue
         for key, inner in value:
             if (section == "training" and (key in _FREE_TRAINING or key in _UPDATE_SIZE)) or (
-                section == "data" and key in ("train", "valid", "test")
+                section == "data" and key in ("train", "valid", "test", "cache_dir")
             ):
                 continue
             yield f"{section}.{key}", inner
     yield "training." + " x ".join(_UPDATE_SIZE), math.prod(getattr(config.training, key) for key in _UPDATE_SIZE)
 
 
-def data_files(config: Config) -> list[dict[str, Any]]:
+def data_files(config: Config, file_hash: Callable[[Path], str]) -> list[dict[str, Any]]:
     """Path, size and SHA-256 of every training and validation file, with what else its entry says; of a set of the hub
     that alone."""
     files: list[dict[str, Any]] = []
@@ -198,15 +197,14 @@ def data_files(config: Config) -> list[dict[str, Any]]:
             if isinstance(corpus, HubSet) and not paths:
                 files.append({"key": key, "path": corpus.hub, "bytes": None, "sha256": None, "entry": entry})
             for path in paths:
-                with path.open("rb") as file:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
-                files.append({"key": key, "path": str(path), "bytes": path.stat().st_size, "sha256": digest})
+                size = path.stat().st_size
+                files.append({"key": key, "path": str(path), "bytes": size, "sha256": file_hash(path)})
                 files[-1] |= {"entry": entry} if entry else {}
     return files
 
 
 def check_data_unchanged(record: dict[str, Any], files: list[dict[str, Any]]) -> None:
-    """ConfigError when training or validation text differs in content from what the run began with."""
+    """ConfigError when training or validation text differs in content or weight from what the run began with."""
     began = record.get("data")
     if began is None:
         LOGGER.warning("run.json does not tell what data the run began with; going on with the present files")

@@ -1,0 +1,197 @@
+"""What preparing the data has given, kept in a folder for the next start.
+
+KIND-KEY.json      a few values with their checksum: the hash of a data file, trained tokenizers, held-out lines
+tokens-KEY.arrow   the ids of all pairs (Arrow IPC, large lists), read by memory map; tokens-KEY.json tells its checksum
+
+The key is a hash of all that the content follows from. Whole files are renamed into place and the .json of a .arrow
+comes last, so that programs that prepare the same at once, or are killed, leave nothing that a later one believes.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryFile
+from typing import Any
+
+import numpy as np
+import pyarrow
+from numpy.typing import NDArray
+from pyarrow import ipc
+
+from transformer_cli.data.dataset import Sequences, TokenDataset
+
+logger = logging.getLogger(__name__)
+
+_BLOCK = 1 << 22
+_ABANDONED_AFTER = 24 * 3600  # seconds; what a killed program was writing
+
+Record = dict[str, Any]
+
+
+def cache_folder() -> Path:
+    """The user's own."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transformer_cli"
+
+
+def key_of(*values: Any) -> str:
+    """A name for all that something follows from: plain values, paths and bytes."""
+    text = json.dumps(
+        values, sort_keys=True, default=lambda value: value.hex() if isinstance(value, bytes) else str(value)
+    )
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+class Cache:
+    """A folder of records and token ids. It is a help and no more: what cannot be read or written is told and done
+    again. One that is not `writable` only reads."""
+
+    def __init__(self, folder: Path, writable: bool = True) -> None:
+        self.folder = folder
+        self.writable = writable
+
+    def record(self, kind: str, key: str) -> Record | None:
+        """The values that were kept under a key, if there are any and they are sound."""
+        path = self._path(kind, key, "json")
+        try:
+            content = json.loads(path.read_bytes())
+            if content["checksum"] == key_of(content["values"]):
+                values: Record = content["values"]
+                return values
+        except OSError:
+            return None
+        except (ValueError, TypeError, KeyError):
+            pass
+        logger.warning("%s is damaged and made anew", path)
+        return None
+
+    def keep(self, kind: str, key: str, values: Record) -> None:
+        """Keep some values under a key."""
+        text = json.dumps({"checksum": key_of(values), "values": values})
+        self._write(self._path(kind, key, "json"), lambda path: path.write_text(text, encoding="utf-8"))
+
+    def file_hash(self, path: Path) -> str:
+        """SHA-256 of a file, remembered as long as its size and the time of its last change stay the same."""
+        stat = path.stat()
+        key = key_of(path.absolute())
+        state = [stat.st_size, stat.st_mtime_ns]
+        remembered = self.record("file", key)
+        if remembered is not None and remembered["state"] == state:
+            return str(remembered["sha256"])
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        self.keep("file", key, {"path": str(path), "state": state, "sha256": digest})
+        return digest
+
+    def dataset(self, key: str) -> tuple[TokenDataset, Record] | None:
+        """The ids under a key, in a memory map, and the values that were kept with them."""
+        record = self.record("tokens", key)
+        if record is None:
+            return None
+        path = self._path("tokens", key, "arrow")
+        try:
+            # By reading: pages of a map that were looked at count as memory of this program.
+            if _checksum(path) == record["crc32"]:
+                batch = ipc.open_file(pyarrow.memory_map(str(path))).get_batch(0)
+                columns = {name: _sequences(batch[name]) for name in batch.schema.names}
+                return TokenDataset.of(columns), record["values"]
+        except (OSError, pyarrow.ArrowInvalid):
+            pass
+        logger.warning("%s is damaged: the text is tokenised anew", path)
+        return None
+
+    def keep_dataset(self, key: str, chunks: Iterable[TokenDataset], values: Callable[[], Record]) -> None:
+        """Keep the ids of some chunks under a key, and with them the values that there are at their end.
+
+        Nothing is held in memory: the chunks are gathered in files without a name, which vanish with this program.
+        """
+
+        def fill(path: Path) -> None:
+            columns: dict[str, _Column] = defaultdict(lambda: _Column(self.folder))
+            for chunk in chunks:
+                for name, sequences in chunk.columns().items():
+                    columns[name].append(sequences)
+            batch = pyarrow.record_batch({name: column.array() for name, column in columns.items()})
+            with pyarrow.OSFile(str(path), "wb") as file, ipc.new_file(file, batch.schema) as writer:
+                writer.write_batch(batch)
+
+        path = self._path("tokens", key, "arrow")
+        if self._write(path, fill):
+            self.keep("tokens", key, {"crc32": _checksum(path), "values": values()})
+
+    def _path(self, kind: str, key: str, suffix: str) -> Path:
+        return self.folder / f"{kind}-{key}.{suffix}"
+
+    def _write(self, path: Path, fill: Callable[[Path], object]) -> bool:
+        """Let `fill` write a file under another name, and rename it when all went well; whether it did."""
+        if not self.writable:
+            return False
+        temporary = path.with_name(f".{path.name}.{token_hex(8)}.tmp")  # as another may write the same
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._remove_abandoned()
+            try:
+                fill(temporary)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+        except OSError as error:
+            self.writable = False
+            logger.warning(
+                "cannot write to the cache %s (%s): the text will be prepared again at the next start. Free some space "
+                "or choose another folder with data.cache_dir",
+                self.folder,
+                error.strerror or error,
+            )
+        return self.writable
+
+    def _remove_abandoned(self) -> None:
+        for old in self.folder.glob(".*.tmp"):
+            with suppress(FileNotFoundError):
+                if time.time() - old.stat().st_mtime > _ABANDONED_AFTER:
+                    old.unlink()
+
+
+def _checksum(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
+
+
+def _sequences(lists: Any) -> Sequences:
+    return Sequences(lists.values.to_numpy(), lists.offsets.to_numpy())
+
+
+class _Column:
+    """Sequences on their way to a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ids = TemporaryFile(dir=folder)  # noqa: SIM115  # they are closed with the last use of their maps
+        self._starts = TemporaryFile(dir=folder)  # noqa: SIM115
+        self._starts.write(np.zeros(1, dtype=np.int64).data)
+        self._end = 0
+        self._type: np.dtype[Any] = np.dtype(np.uint16)
+
+    def append(self, sequences: Sequences) -> None:
+        self._ids.write(sequences.ids.data)
+        self._starts.write((sequences.starts[1:] + self._end).data)
+        self._end += len(sequences.ids)
+        self._type = sequences.ids.dtype
+
+    def array(self) -> Any:
+        ids, starts = _mapped(self._ids, self._type), _mapped(self._starts, np.dtype(np.int64))
+        return pyarrow.LargeListArray.from_arrays(pyarrow.array(starts), pyarrow.array(ids))
+
+
+def _mapped(file: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    file.flush()
+    return np.memmap(file, dtype, mode="r") if file.tell() else np.zeros(0, dtype)
