@@ -260,6 +260,11 @@ OTHER: dict[str, Any] = {
     "tokenizer.byte_fallback": True,
     "tokenizer.normalization": "nfkc",
     "tokenizer.character_coverage": 0.99,
+    "tokenizer.user_defined_symbols": ("<a>",),
+    "tokenizer.sample_lines": 10,
+    "tokenizer.model": Path("other.model"),
+    "tokenizer.target_model": Path("other.model"),
+    "tokenizer.sampling_alpha": 0.1,
     "model.d_model": 64,
     "model.ffn_dim": 64,
     "model.num_heads": 4,
@@ -316,7 +321,8 @@ OTHER: dict[str, Any] = {
 }
 FREE = {
     "name", "device",
-    "data.cache_dir", "data.train", "data.valid", "data.test",  # by name; the content of the first two must stay
+    "data.cache_dir", "tokenizer.model", "tokenizer.target_model",
+    "data.train", "data.valid", "data.test",  # by name; the content of the first two must stay
     "training.max_steps", "training.max_epochs", "training.max_hours", "training.patience",
     "training.valid_steps", "training.save_steps", "training.log_steps",
     "training.keep_last", "training.keep_best", "training.average_last",

@@ -65,6 +65,11 @@ DEFAULTS = {
         "byte_fallback": False,
         "normalization": "clean",
         "character_coverage": 1.0,
+        "user_defined_symbols": (),
+        "sample_lines": 400_000,
+        "model": None,
+        "target_model": None,
+        "sampling_alpha": None,
     },
     "model": {
         "d_model": 512,

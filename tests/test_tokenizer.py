@@ -5,9 +5,10 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sentencepiece
 from hypothesis import given, settings
@@ -25,10 +26,14 @@ from transformer_cli.data.tokenizer import (
     UNK,
     VANISHING,
     Tokenizer,
+    Tokenizers,
     clean_rules,
     is_blank,
+    read_tokenizer,
+    read_tokenizers,
     train_tokenizer,
     train_tokenizers,
+    utf8,
 )
 from transformer_cli.errors import ConfigError, DataError
 
@@ -241,8 +246,84 @@ def test_a_model_with_other_special_ids_is_refused(tmp_path: Path) -> None:
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(COLOURS), model_prefix=str(tmp_path / "foreign"), vocab_size=30, minloglevel=2
     )
-    with pytest.raises(DataError, match=r"\(-1, 0, 1, 2\)"):
-        Tokenizer((tmp_path / "foreign.model").read_bytes())
+    path = tmp_path / "foreign.model"
+    with pytest.raises(DataError, match=r"foreign\.model: .*\(-1, 0, 1, 2\).* pad_id=0 unk_id=1 bos_id=2 eos_id=3"):
+        read_tokenizer(path)
+    with pytest.raises(DataError, match=r"cannot read .*nothing\.model: No such file"):
+        read_tokenizer(tmp_path / "nothing.model")
+
+
+def test_a_character_or_a_word_is_a_piece() -> None:
+    def pieces(model_type: str, text: str) -> list[str]:
+        config = TokenizerConfig.model_validate({"vocab_size": 40, "model_type": model_type})
+        return train_tokenizer(COLOURS, config).encode_as_pieces(text)
+
+    assert pieces("char", "red dogs") == ["▁", "r", "e", "d", "▁", "d", "o", "g", "s"]
+    assert pieces("word", "red dogs") == ["▁red", "▁dogs"]
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe", "char", "word"])
+def test_a_symbol_of_the_user_is_one_piece_and_comes_back(model_type: str) -> None:
+    config = TokenizerConfig.model_validate(
+        {"vocab_size": 60, "model_type": model_type, "user_defined_symbols": ["<2de>", 'a,"b']}
+    )
+    trained = train_tokenizer([*COLOURS, 'red a,"b'] * 3, config)
+    text = '<2de> red a,"b dogs'
+    pieces = trained.encode_as_pieces(text)
+    assert [piece.removeprefix("▁") for piece in pieces].count("<2de>") == 1
+    assert [piece.removeprefix("▁") for piece in pieces].count('a,"b') == 1
+    assert trained.decode(trained.encode(text)) == trained.decode_pieces(pieces) == text
+    assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
+
+
+def test_pieces_come_back_to_text_and_an_unknown_one_is_the_text_itself(tokenizer: Tokenizer) -> None:
+    pieces = tokenizer.encode_as_pieces("Eva 𒀀")
+    assert pieces[-1] == "𒀀"
+    assert tokenizer.decode_pieces(pieces) == "Eva 𒀀"
+    assert tokenizer.decode_pieces([]) == ""
+
+
+def test_a_flat_batch_holds_what_each_text_alone_gives(tokenizer: Tokenizer) -> None:
+    lines = ["Eva jagt", "", "\u200b", "fox\0es", "今天"]
+    for threads in (1, 3):
+        ids, starts = tokenizer.encode_flat([utf8(line) for line in lines], threads)
+        assert [ids[a:b].tolist() for a, b in pairwise(starts)] == [tokenizer.encode(line) for line in lines]
+        assert ids.dtype == np.uint16
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_a_sample_spells_the_same_text_and_follows_from_the_seed(model_type: str) -> None:
+    trained = train_tokenizer(COLOURS, TokenizerConfig.model_validate({"vocab_size": 30, "model_type": model_type}))
+    text = "dogs chase green cats"
+    samples = [tuple(trained.sample(text.encode(), 0.3, seed)) for seed in range(50)]
+    assert {trained.decode(ids) for ids in samples} == {text}
+    assert len(set(samples)) > 10
+    assert [tuple(trained.sample(text.encode(), 0.3, seed)) for seed in range(50)] == samples
+    assert trained.sample(b"", 0.3, 1) == []
+
+
+@pytest.mark.parametrize("model_type", ["char", "word"])
+def test_what_has_one_way_to_cut_a_text_is_not_sampled(model_type: str) -> None:
+    trained = train_tokenizer(COLOURS, TokenizerConfig.model_validate({"vocab_size": 30, "model_type": model_type}))
+    with pytest.raises(DataError, match=r"tokenizer\.sampling_alpha: .* one way to cut a text"):
+        trained.sample(b"dogs", 0.1, 1)
+
+
+def test_given_models_are_read_for_one_or_both_sides(tmp_path: Path) -> None:
+    paths = []
+    for size in (25, 30):
+        paths.append(tmp_path / f"{size}.model")
+        paths[-1].write_bytes(train_tokenizer(COLOURS, TokenizerConfig(vocab_size=size)).proto)
+    assert read_tokenizers(TokenizerConfig()) is None
+    shared = read_tokenizers(TokenizerConfig(model=paths[0]))
+    assert shared is not None
+    assert shared.source is shared.target
+    both = read_tokenizers(TokenizerConfig(shared=False, model=paths[0], target_model=paths[1]))
+    assert both is not None
+    assert (both.source.vocab_size, both.target.vocab_size) == (25, 30)
+    again = Tokenizers.unpacked(both.packed())
+    assert again.protos() == both.protos()
+    assert Tokenizers.unpacked(shared.packed()).protos() == shared.protos()
 
 
 def test_half_characters_are_refused_by_name(tokenizer: Tokenizer) -> None:
@@ -349,15 +430,14 @@ def test_a_line_with_the_character_that_sentencepiece_uses_inside_is_not_lost() 
     assert UNK in trained.encode("▅")
 
 
-def test_a_text_beyond_the_limit_is_sampled_the_same_way_each_time(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(module, "_LARGEST_SAMPLE", 200)
+def test_a_text_beyond_the_limit_is_sampled_the_same_way_each_time(caplog: pytest.LogCaptureFixture) -> None:
     lines = [COLOURS[number % 4] + str(number) for number in range(1000)]
-    config = TokenizerConfig(vocab_size=40)
+    config = TokenizerConfig(vocab_size=40, sample_lines=200)
     with caplog.at_level(logging.INFO):
         first = train_tokenizer(lines, config)
-    assert caplog.messages == ["the tokenizer was trained on 200 lines, a random sample of 1,000"]
+    assert caplog.messages == [
+        "the tokenizer was trained on 200 lines, a random sample of 1,000 (tokenizer.sample_lines)"
+    ]
     assert first.proto == train_tokenizer(lines, config).proto
 
 

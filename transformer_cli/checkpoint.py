@@ -123,7 +123,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
 def _without_paths(config: Config) -> dict[str, Any]:
     """As plain values; of the data only what was held out of training remains."""
     content: dict[str, Any] = config.model_dump(mode="json")
-    del content["training"]["init_from"]
+    del content["training"]["init_from"], content["tokenizer"]["model"], content["tokenizer"]["target_model"]
     data = content["data"]
     del data["train"], data["cache_dir"]
     if not isinstance(config.data.valid, HoldOut):

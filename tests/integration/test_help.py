@@ -15,7 +15,9 @@ import transformer_cli
 
 Command = Callable[..., CompletedProcess[str]]
 
-COMMANDS = ("init", "train", "translate", "evaluate", "data check")
+COMMANDS = (
+    "init", "train", "translate", "evaluate", "data check", "tokenizer train", "tokenizer encode", "tokenizer decode",
+)  # fmt: skip
 HEAVY = ("torch", "numpy", "datasets", "pyarrow", "sacrebleu", "sentencepiece", "safetensors", "yaml", "tqdm")
 
 
@@ -56,8 +58,11 @@ def test_the_example_of_each_command_runs(
 ) -> None:
     shutil.copytree(small.parent, tmp_path, dirs_exist_ok=True)
     shutil.copytree(trained, tmp_path / "runs" / "demo")
-    for name, text in (("test.en", "ba ce\ndi fo\n"), ("test.de", "BA CE\nDI FO\n")):
-        (tmp_path / name).write_text(text)
+    shutil.copy(tmp_path / "train.src", tmp_path / "train.en")
+    shutil.copy(tmp_path / "train.tgt", tmp_path / "train.de")
+    texts = {"test.en": "ba ce\ndi fo\n", "test.de": "BA CE\nDI FO\n", "test.pieces": "▁ ba\n▁\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
     words = " ".join(cli(*command.split(), "--help").stdout.split())
     example = words.split("Example: transformer-cli ")[1].split(" Arguments:")[0]
     done = program(*shlex.split(example), cwd=tmp_path)
@@ -66,7 +71,7 @@ def test_the_example_of_each_command_runs(
 
 def test_the_commands_and_options_that_the_readme_shows_exist(cli: Command) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    shown = re.findall(r"transformer-cli ((?:data )?\w+)([^#\n`]*)", readme)
+    shown = re.findall(r"transformer-cli ((?:data |tokenizer )?\w+)([^#\n`]*)", readme)
     assert {command for command, _ in shown} >= {"init", "train", "translate"}
     for command, rest in shown:
         options = cli(*command.split(), "--help").stdout

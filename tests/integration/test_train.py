@@ -277,6 +277,12 @@ RUNS = {
     "nfkc, rare characters unknown": ["tokenizer.normalization=nfkc", "tokenizer.character_coverage=0.99"],
     "nmt_nfkc": ["tokenizer.normalization=nmt_nfkc"],
     "identity": ["tokenizer.normalization=identity"],
+    "characters, sampled lines, a symbol": [
+        "tokenizer.model_type=char", "tokenizer.sample_lines=300", "tokenizer.user_defined_symbols=['<2de>']",
+    ],
+    "other pieces each epoch": [
+        "tokenizer.sampling_alpha=0.2", "training.batch_type=tokens", "training.batch_size=128",
+    ],
     "bf16": ["precision=bf16", "device=cpu", "seed=3"],
     "fp16": ["precision=fp16"],
     "decoding": [
@@ -320,6 +326,7 @@ def test_every_key_of_the_schema_is_set_in_some_run() -> None:
     files = {"data.train", "data.valid", "data.test"}  # set in all
     files |= {"data.valid.hold_out"}  # tested with `init` for a person's own text
     files |= {"data.cache_dir"}  # in test_prepared.py
+    files |= {"tokenizer.model", "tokenizer.target_model"}  # in test_tokenizer_command.py
     files |= {"training.init_from", "training.compile"}  # in test_fine_tuning.py, and below
     sections = {key for key in KEYS if any(other.startswith(f"{key}.") for other in KEYS)}
     assert set(KEYS) - sections - files - tested == set()

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from transformer_cli import __version__
+from transformer_cli.cli import tokenizer
 from transformer_cli.cli.data import check
 from transformer_cli.cli.evaluate import evaluate
 from transformer_cli.cli.exits import as_command
@@ -71,6 +72,11 @@ for command in (init, train, translate, evaluate, score, export):
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at the text before training on it.")
 data_app.command("check", cls=_Command)(as_command(check))
 app.add_typer(data_app, name="data")
+
+tokenizer_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train, use and look at a tokenizer.")
+for subcommand in (tokenizer.train, tokenizer.encode, tokenizer.decode):
+    tokenizer_app.command(cls=_Command)(as_command(subcommand))
+app.add_typer(tokenizer_app, name="tokenizer")
 
 
 def main() -> None:

@@ -37,6 +37,8 @@ PEERS = {
     "data.max_length": "src_seq_length tgt_seq_length max_seq_len max_source_length max_target_length "
     "max_source_positions max_target_positions",
     "tokenizer.vocab_size": "voc_limit nwordssrc nwordstgt src_vocab_size tgt_vocab_size num_words dim_vocabs",
+    "tokenizer.sample_lines": "input_sentence_size src_subword_sample_size",
+    "tokenizer.sampling_alpha": "src_subword_alpha tgt_subword_alpha subword_alpha bpe_dropout dropout_alpha",
     "model.d_model": "hidden_size encoder_embed_dim decoder_embed_dim embedding_dim transformer_model_size dim_emb",
     "model.ffn_dim": "ff_size d_ff encoder_ffn_embed_dim decoder_ffn_embed_dim encoder_ffn_dim decoder_ffn_dim "
     "transformer_ff transformer_feed_forward_num_hidden transformer_dim_ffn",

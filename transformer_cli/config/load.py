@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from transformer_cli.config import hints
 from transformer_cli.config.corpora import FilePath, is_folder
 from transformer_cli.config.paths import matching
-from transformer_cli.config.schema import Config, DecodingConfig
+from transformer_cli.config.schema import Config, DecodingConfig, TokenizerConfig
 from transformer_cli.config.yaml_text import Document, Loc, Unusable, YamlError, dotted, printable, shown, to_yaml
 from transformer_cli.errors import ConfigError
 
@@ -61,6 +61,14 @@ def config_from_plain(values: Mapping[str, Any]) -> Config:
         raise ConfigError(str(error)) from error
 
 
+def tokenizer_settings(**values: Any) -> TokenizerConfig:
+    """Settings from the flags of a command. ConfigError for impossible ones."""
+    try:
+        return TokenizerConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_about_flag(error.errors()[0])) from error
+
+
 def override_decoding(settings: DecodingConfig, changes: Mapping[str, Any]) -> DecodingConfig:
     """Decoding settings with some keys changed, as by flags on the command line. ConfigError for impossible ones."""
     try:
@@ -72,8 +80,15 @@ def override_decoding(settings: DecodingConfig, changes: Mapping[str, Any]) -> D
             for key in DecodingConfig.model_fields:
                 words = words.replace(f"{key} ", f"--{key.replace('_', '-')} ")
             raise ConfigError(words) from error
-        flag = "--" + str(detail["loc"][0]).replace("_", "-")
-        raise ConfigError(f"{flag} {_wanted(detail, detail['loc'])}, not {shown(detail['input'])}") from error
+        raise ConfigError(_about_flag(detail)) from error
+
+
+def _about_flag(detail: ErrorDetails) -> str:
+    if detail["type"] == "conflict":
+        words: str = detail["ctx"]["message"]
+        return words
+    flag = "--" + str(detail["loc"][0]).replace("_", "-")
+    return f"{flag} {_wanted(detail, detail['loc'])}, not {shown(detail['input'])}"
 
 
 # --- A configuration on its way ---------------------------------------------------------------------------------------
@@ -326,6 +341,8 @@ def _wanted(detail: ErrorDetails, loc: Loc) -> str:
             return f"must be {CORPORA.removeprefix('a list of ')}"
         case "model_type":
             return "must be a mapping of keys to values"
+        case "string_pattern_mismatch" if loc[-2:-1] == ("user_defined_symbols",):
+            return "must be a text without spaces"
         case "string_pattern_mismatch" | "string_too_long" | "string_unicode":
             return f"must be {_WANTED_LANGUAGE if str(loc[-1]).endswith('_lang') else _WANTED_NAME}"
         case kind if kind in _WANTED:
@@ -365,7 +382,10 @@ def _check_data(draft: _Draft) -> None:
         if data.get(name, []) == [] and f"data.{name}" not in draft.meant:
             draft.report(("data", name), f"needed to train; give {CORPORA if name == 'train' else PART}")
     adapter: TypeAdapter[Path] = TypeAdapter(FilePath)
-    for loc, name in _named_files(data, ("data",)):
+    tokenizer = draft.tree.get("tokenizer")
+    models = tokenizer if isinstance(tokenizer, dict) else {}
+    given = [(("tokenizer", key), models[key]) for key in ("model", "target_model") if isinstance(models.get(key), str)]
+    for loc, name in (*given, *_named_files(data, ("data",))):
         try:
             path = adapter.validate_python(name, context={"base": _base(draft)})
         except ValidationError:

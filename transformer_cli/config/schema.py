@@ -19,6 +19,7 @@ from transformer_cli.config.corpora import Table as Table
 
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=100)]
+Symbol = Annotated[str, Field(pattern=r"^\S+$")]
 LANGUAGE_TAG = r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$"
 Language = Annotated[str, Field(pattern=LANGUAGE_TAG)]
 
@@ -69,13 +70,13 @@ class DataConfig(Section):
 
 
 class TokenizerConfig(Section):
-    """The SentencePiece model, trained on the training text."""
+    """The SentencePiece model, trained on the training text unless `model` names one that is there."""
 
     vocab_size: Annotated[int, Field(ge=5)] = 8000
     """Pieces, the four special ones included; with `shared: false`, of each side. A corpus too small for it gets as
     many as it allows, with a notice."""
-    model_type: Literal["unigram", "bpe"] = "unigram"
-    """How pieces are found."""
+    model_type: Literal["unigram", "bpe", "char", "word"] = "unigram"
+    """How pieces are found; or every character is one, or every word."""
     shared: bool = True
     """One vocabulary for both languages, or one for each."""
     byte_fallback: bool = False
@@ -86,6 +87,45 @@ class TokenizerConfig(Section):
     character_coverage: Annotated[float, Field(ge=0.98, le=1.0)] = 1.0
     """Share of the training text's characters that get a piece of their own. Below 1 the rarest are unknown (or bytes):
     0.9995 suits Chinese and Japanese, and large corpora with stray characters of other scripts."""
+    user_defined_symbols: Annotated[tuple[Symbol, ...], BeforeValidator(as_tuple)] = ()
+    """Texts without spaces, such as `<2de>`, that are one piece wherever they stand."""
+    sample_lines: Positive = 400_000
+    """Most lines of the training text that the pieces are found in, both languages together: a random sample of a
+    larger text. SentencePiece needs some 25 times their size in memory, about 1.2 GB for as many lines of 25 pieces."""
+    model: FilePath | None = None
+    """SentencePiece model to use instead of training one, with the ids 0 to 3 for padding, unknown, start and end; then
+    the keys above, but for `shared`, have no part. With `shared: false`, the source's."""
+    target_model: FilePath | None = None
+    """With `shared: false`, the target's."""
+    sampling_alpha: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Cut training text into other pieces each epoch, both sides (subword regularisation, often 0.1). `unigram`: drawn
+    with probabilities to this power; `bpe`: the share of merges left out. Left out: always the best pieces."""
+
+    @model_validator(mode="after")
+    def _symbols_are_new(self) -> Self:
+        taken = {"<pad>", "<unk>", "<s>", "</s>"} & set(self.user_defined_symbols)
+        if taken or len(set(self.user_defined_symbols)) < len(self.user_defined_symbols):
+            raise conflict(
+                "user_defined_symbols",
+                "user_defined_symbols must differ from each other and from <pad>, <unk>, <s> and </s>",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _models_fit(self) -> Self:
+        if self.shared and self.target_model is not None:
+            raise conflict("target_model", "target_model needs shared: false; a shared vocabulary has one model")
+        if not self.shared and (self.model is None) != (self.target_model is None):
+            raise conflict(
+                "model" if self.target_model is None else "target_model",
+                "with shared: false, model and target_model go together: one for each side",
+            )
+        if self.sampling_alpha is not None and self.model is None and self.model_type in ("char", "word"):
+            raise conflict(
+                "sampling_alpha",
+                f"sampling_alpha needs model_type unigram or bpe: {self.model_type} has one way to cut a text",
+            )
+        return self
 
 
 class ModelConfig(Section):

@@ -11,7 +11,7 @@ from transformer_cli.data.corpus import files_of
 from transformer_cli.data.dataset import CorpusPart, TokenDataset, encode_chunks, joined
 from transformer_cli.data.filters import FilterCounts
 from transformer_cli.data.split import Text
-from transformer_cli.data.tokenizer import LIBRARIES, Tokenizers, train_tokenizers
+from transformer_cli.data.tokenizer import LIBRARIES, Tokenizers, read_tokenizers, train_tokenizers
 from transformer_cli.errors import DataError
 
 _FORMAT = 1  # of what is kept; a change in how text is read, filtered or encoded makes it another
@@ -47,9 +47,11 @@ class Preparation:
         return text
 
     def tokenizers(self) -> Tokenizers:
-        """Trained on the training text."""
+        """Those that the configuration names, or trained on the training text."""
         settings = self._config.tokenizer
-        key = key_of(self._origin, settings.model_dump(mode="json"))
+        if (given := read_tokenizers(settings)) is not None:
+            return given
+        key = key_of(self._origin, settings.model_dump(mode="json", exclude={"sampling_alpha"}))
         if (kept := self.cache.record("tokenizer", key)) is not None:
             return Tokenizers.unpacked(kept["packed"].encode())
         trained = train_tokenizers(lambda: self.text.train(FilterCounts()), settings)
@@ -58,7 +60,7 @@ class Preparation:
 
     def dataset(self, tokenizers: Tokenizers) -> tuple[TokenDataset, FilterCounts]:
         """The ids of the training text, and how many pairs were left out of it. DataError if all were."""
-        key = key_of(self._origin, tokenizers.protos())
+        key = key_of(self._origin, tokenizers.protos(), self._config.tokenizer.sampling_alpha is not None)
         found = self.cache.dataset(key)
         if found is None and self.cache.writable:
             encoding = _Encoding(self._config, self.text, tokenizers, self._threads)
@@ -78,6 +80,7 @@ class _Encoding:
 
     def __init__(self, config: Config, text: Text, tokenizers: Tokenizers, threads: int) -> None:
         self._max_length = config.data.max_length
+        self._keep_text = config.tokenizer.sampling_alpha is not None
         self._text = text
         self._tokenizers = tokenizers
         self._threads = threads
@@ -86,7 +89,10 @@ class _Encoding:
 
     def __iter__(self) -> Iterator[TokenDataset]:
         for corpus, pairs in enumerate(self._text.train_by_corpus(self._counts)):
-            for chunk in encode_chunks(pairs, self._tokenizers, self._counts, self._max_length, self._threads):
+            chunks = encode_chunks(
+                pairs, self._tokenizers, self._counts, self._max_length, self._threads, self._keep_text
+            )
+            for chunk in chunks:
                 self._sizes[corpus] += len(chunk)
                 yield chunk
         if not any(self._sizes):

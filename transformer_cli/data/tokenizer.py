@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, permutations, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from transformer_cli.errors import ConfigError, DataError
 
 logger = logging.getLogger(__name__)
 
-Ids = NDArray[np.unsignedinteger[Any]]  # of 16 bits where the vocabulary allows, else of 32
+Ids = NDArray[np.unsignedinteger[Any]]
 
 # What the pieces of a text follow from, beside its tokenizer.
 LIBRARIES = f"sentencepiece {sentencepiece.__version__}, Unicode {unicodedata.unidata_version}"
@@ -52,7 +53,6 @@ VANISHING = "".join(chr(code) for code in (*range(0x20), *range(0x7F, 0xA0)) if 
 # them. Longer lines are far beyond what a model can learn from, and words of a million letters overflow the training.
 _THREADS = 4
 _LONGEST_LINE = 65_535  # bytes
-_LARGEST_SAMPLE = 1_000_000  # lines; SentencePiece holds them all in memory, some twenty bytes for each of text
 _SILENT = 2  # errors only; they come as exceptions too
 
 _blank = re.compile(f"[{re.escape(SPACES + VANISHING)}]*").fullmatch
@@ -78,7 +78,8 @@ class Tokenizer:
         if special != (PAD, UNK, BOS, EOS):
             raise DataError(
                 f"the tokenizer has the ids {special} for padding, unknown, start and end, and they must be "
-                f"{(PAD, UNK, BOS, EOS)}: train it with this program"
+                f"{(PAD, UNK, BOS, EOS)}: train it with `transformer-cli tokenizer train`, or elsewhere with pad_id=0 "
+                "unk_id=1 bos_id=2 eos_id=3"
             )
         self.proto = proto
         self.vocab_size: int = model.get_piece_size()
@@ -86,23 +87,45 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without start and end; none at all if it normalises to nothing. DataError if it holds
         lone surrogates."""
-        ids: list[int] = self._model.encode(_utf8(text))
+        ids: list[int] = self._model.encode(utf8(text))
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """What `encode` gives for each text, faster."""
-        ids: list[list[int]] = self._model.encode([_utf8(text) for text in texts], num_threads=1)
+        ids: list[list[int]] = self._model.encode([utf8(text) for text in texts], num_threads=1)
         return ids
 
-    def encode_flat(self, texts: Sequence[str], threads: int = 1) -> tuple[Ids, NDArray[np.int64]]:
-        """What `encode_batch` gives, end to end: the ids, and where those of each text begin and the last end."""
-        lists = self._model.encode([_utf8(text) for text in texts], num_threads=threads)
+    def encode_flat(self, texts: list[bytes], threads: int = 1) -> tuple[Ids, NDArray[np.int64]]:
+        """The ids of texts as `utf8` gives them, end to end, and where those of each begin and the last end."""
+        lists = self._model.encode(texts, num_threads=threads)
         starts = np.zeros(len(lists) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), out=starts[1:])
         ids: Ids = np.fromiter(
             chain.from_iterable(lists), np.uint16 if self.vocab_size <= 2**16 else np.uint32, starts[-1]
         )
         return ids, starts
+
+    def sample(self, text: bytes, alpha: float, seed: int) -> list[int]:
+        """The ids of other pieces of a text (as `utf8` gives it), drawn by chance; the seed alone tells which.
+        DataError if the model has but one way to cut a text."""
+        sentencepiece.set_random_generator_seed(seed)
+        try:
+            ids: list[int] = self._model.encode(text, enable_sampling=True, nbest_size=-1, alpha=alpha)
+        except RuntimeError as error:
+            raise DataError(
+                "tokenizer.sampling_alpha: the tokenizer is no unigram or bpe model, and has one way to cut a text"
+            ) from error
+        return ids
+
+    def encode_as_pieces(self, text: str) -> list[str]:
+        """The pieces of a text, as SentencePiece spells them (`▁` is a space); an unknown one is the text itself."""
+        pieces: list[str] = self._model.encode(utf8(text), out_type=str)
+        return pieces
+
+    def decode_pieces(self, pieces: Sequence[str]) -> str:
+        """The text of pieces, always one line."""
+        text: str = self._model.decode(list(pieces))
+        return " ".join(text.splitlines())
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids, always one line; padding, start and end leave no trace, an unknown piece is ` ⁇ `."""
@@ -115,7 +138,7 @@ class Tokenizer:
         return [self._model.id_to_piece(id_) for id_ in ids]
 
 
-def _utf8(text: str) -> bytes:
+def utf8(text: str) -> bytes:
     """The text as SentencePiece takes it. NUL, which its normalisation cannot hold, is removed here."""
     try:
         return text.replace("\0", "").encode()
@@ -168,7 +191,7 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     A text with too few different words for `vocab_size` gets as many pieces as it allows, with a notice in the log.
     ConfigError if `vocab_size` has no room for its characters, DataError if there is no text at all.
     """
-    text = _TrainingText(lines)
+    text = _TrainingText(lines, config.sample_lines)
     proto = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -180,6 +203,7 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> Tokenizer:
             model_type=config.model_type,
             byte_fallback=config.byte_fallback,
             character_coverage=config.character_coverage,
+            user_defined_symbols=list(config.user_defined_symbols),
             pad_id=PAD,
             unk_id=UNK,
             bos_id=BOS,
@@ -189,7 +213,7 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> Tokenizer:
             bos_piece=SPECIAL_PIECES[BOS],
             eos_piece=SPECIAL_PIECES[EOS],
             max_sentence_length=_LONGEST_LINE,
-            input_sentence_size=_LARGEST_SAMPLE,
+            input_sentence_size=config.sample_lines,
             shuffle_input_sentence=True,  # a sample of all lines, by a constant seed, instead of the first ones
             num_threads=_THREADS,
             minloglevel=_SILENT,
@@ -207,11 +231,30 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     return tokenizer
 
 
+def read_tokenizers(config: TokenizerConfig) -> Tokenizers | None:
+    """The models that `tokenizer.model` and `target_model` name, if they do."""
+    if config.model is None:
+        return None
+    source = read_tokenizer(config.model)
+    return Tokenizers(source, source if config.target_model is None else read_tokenizer(config.target_model))
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """A `.model` file. DataError if it cannot be read or used."""
+    try:
+        return Tokenizer(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+
+
 class _TrainingText:
     """The lines as SentencePiece may have them, with what it would otherwise swallow in silence."""
 
-    def __init__(self, lines: Iterable[str]) -> None:
+    def __init__(self, lines: Iterable[str], sample: int) -> None:
         self._lines = lines
+        self._sample = sample
         self.used = 0
         self.too_long = 0
         self.error: BaseException | None = None
@@ -222,12 +265,12 @@ class _TrainingText:
                 if is_blank(line):
                     continue
                 # SentencePiece skips lines with U+2585, which it uses inside.
-                utf8 = _utf8(line.replace("\u2585", " "))
-                if len(utf8) > _LONGEST_LINE:
+                encoded = utf8(line.replace("\u2585", " "))
+                if len(encoded) > _LONGEST_LINE:
                     self.too_long += 1
                 else:
                     self.used += 1
-                    yield utf8
+                    yield encoded
         except BaseException as error:
             # SentencePiece turns it into a RuntimeError that has only its text.
             self.error = error
@@ -240,10 +283,10 @@ class _TrainingText:
                 f"{self.too_long:,}",
                 f"{_LONGEST_LINE:,}",
             )
-        if self.used > _LARGEST_SAMPLE:
+        if self.used > self._sample:
             logger.info(
-                "the tokenizer was trained on %s lines, a random sample of %s",
-                f"{_LARGEST_SAMPLE:,}",
+                "the tokenizer was trained on %s lines, a random sample of %s (tokenizer.sample_lines)",
+                f"{self._sample:,}",
                 f"{self.used:,}",
             )
 

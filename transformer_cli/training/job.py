@@ -19,6 +19,7 @@ from transformer_cli.data.batching import Update
 from transformer_cli.data.corpus import Pair
 from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.data.prepared import Preparation
+from transformer_cli.data.sampling import Sampler
 from transformer_cli.data.tokenizer import PAD, Tokenizers
 from transformer_cli.decoding.translator import Translator, load_model, load_tokenizers
 from transformer_cli.device import (
@@ -69,12 +70,19 @@ class Job:
     record: dict[str, Any]
     state: TrainingState
     dataset: TokenDataset
+    sampler: Sampler | None
     validator: Validator
     tests: Mapping[str, list[Pair]]
     updater: Updater
     translator: Translator
     metrics: Metrics
     alarms: Alarms
+
+    def pieces_of(self, update: Update) -> tuple[TokenDataset, Update]:
+        """What an update is trained on: its pairs as they are kept, or cut into other pieces for this epoch."""
+        if self.sampler is None:
+            return self.dataset, update
+        return self.sampler.sampled(self.dataset, update, self.state.epoch)
 
     def validate_if_due(self, stop: StopRequests) -> bool:
         """Validate where that is to be done and has not been done; whether it was. Stopped on a request, and then
@@ -223,6 +231,8 @@ def prepare(
     LOGGER.info("training text: %s", counts.summary(config.data))
     if any(corpus.weight != 1.0 for corpus in config.data.train):
         LOGGER.info("an epoch: %s", dataset.shares())
+    alpha = config.tokenizer.sampling_alpha
+    sampler = None if alpha is None else Sampler(tokenizers, alpha, config.seed, config.data.max_length)
     validator = Validator(config, tokenizers, valid)
     for name, pairs in tests.items():
         check_positions(config, tokenizers, f"data.test.{name}", pairs)
@@ -252,7 +262,9 @@ def prepare(
         LOGGER.info("resumed after step %d", state.step)
     group.from_main(bytes)  # all are ready before the first exchange, which does not wait long
     alarms = Alarms(config, tokenizers.target.vocab_size)
-    job = Job(run, config, group, record, state, dataset, validator, tests, updater, translator, metrics, alarms)
+    job = Job(
+        run, config, group, record, state, dataset, sampler, validator, tests, updater, translator, metrics, alarms
+    )
     if group.is_main:
         job.warn(alarms.at_start(dataset, validator.dataset))
     return job

@@ -82,7 +82,7 @@ def _train(job: Job, stop: StopRequests) -> None:
             started = time.monotonic()
             rate = learning_rate(state.step + 1, job.config)
             update = updates[state.update_in_epoch]
-            result = job.updater.train_on(job.dataset, update, state.step + 1, rate)
+            result = job.updater.train_on(*job.pieces_of(update), state.step + 1, rate)
             state.advance(len(updates))
             if result.skipped:
                 job.note_skipped(rate, update)

@@ -17,6 +17,7 @@ from transformer_cli.training.state import TrainingState
 
 # Of the model only what has no part in the shape or meaning of its weights may differ when fine-tuning.
 _FREE_MODEL = {"dropout", "attention_dropout", "activation_dropout", "embedding_dropout"}
+_FREE_TOKENIZER = "sampling_alpha"
 
 
 def newest_checkpoint(run: RunDir) -> Path | None:
@@ -91,7 +92,10 @@ def weights_to_start_from(config: Config) -> ModelFile | None:
     path = locate(config.training.init_from)
     file = checkpoint.read(path)
     began = file.config
-    if differing := _differing(config.tokenizer, began.tokenizer):
+    differing = [
+        line for line in _differing(config.tokenizer, began.tokenizer) if line.split(":")[0] != _FREE_TOKENIZER
+    ]
+    if differing:
         held = ", ".join(f"{side} {_pieces(proto)}" for side, proto in file.tokenizers.items())
         raise ConfigError(
             f"training.init_from: the vocabulary of {path} ({held}) is not the one that is asked for here:\n  "
@@ -113,7 +117,8 @@ def weights_to_start_from(config: Config) -> ModelFile | None:
             f"and data.max_length {config.data.max_length} with its end symbol needs {config.data.max_length + 1}: "
             "lower data.max_length"
         )
-    return replace(file, config=config.model_copy(update={"model": model, "tokenizer": began.tokenizer}))
+    tokenizer = began.tokenizer.model_copy(update={_FREE_TOKENIZER: config.tokenizer.sampling_alpha})
+    return replace(file, config=config.model_copy(update={"model": model, "tokenizer": tokenizer}))
 
 
 def _differing(asked: Section, there: Section) -> list[str]:

@@ -34,6 +34,8 @@ _FREE_TRAINING = {
 }  # fmt: skip
 # These two only cut an update; their product is its size.
 _UPDATE_SIZE = ("batch_size", "gradient_accumulation_steps")
+# Compared by content, if at all.
+_FILES = {"data.train", "data.valid", "data.test", "data.cache_dir", "tokenizer.model", "tokenizer.target_model"}
 _FREE_SECTIONS = {"device", "decoding", "evaluation", "name"}
 
 S = TypeVar("S", bound=Section)
@@ -178,7 +180,7 @@ def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
             continue
         for key, inner in value:
             if (section == "training" and (key in _FREE_TRAINING or key in _UPDATE_SIZE)) or (
-                section == "data" and key in ("train", "valid", "test", "cache_dir")
+                f"{section}.{key}" in _FILES
             ):
                 continue
             yield f"{section}.{key}", inner
@@ -186,9 +188,13 @@ def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
 
 
 def data_files(config: Config, file_hash: Callable[[Path], str]) -> list[dict[str, Any]]:
-    """Path, size and SHA-256 of every training and validation file, with what else its entry says; of a set of the hub
-    that alone."""
-    files: list[dict[str, Any]] = []
+    """Path, size and SHA-256 of every given tokenizer and of every training and validation file, with what else its
+    entry says; of a set of the hub that alone."""
+    files: list[dict[str, Any]] = [
+        {"key": "tokenizer", "path": str(path), "bytes": path.stat().st_size, "sha256": file_hash(path)}
+        for path in (config.tokenizer.model, config.tokenizer.target_model)
+        if path is not None
+    ]
     for key, part in (("data.train", config.data.train), ("data.valid", config.data.valid)):
         for corpus in () if isinstance(part, HoldOut) else part:
             paths = files_of(corpus)
