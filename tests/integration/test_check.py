@@ -34,6 +34,23 @@ def test_check_reports_and_writes_nothing(cli: Command, small: Path, tmp_path: P
     assert 0 <= float(report["padding"].split("%")[0]) < 50
 
 
+def test_check_reads_the_cache_and_writes_nothing_to_it(
+    cli: Command, train: Command, small: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    words = ("train", small, "--check", "--threads", 1, "--set", f"data.cache_dir={kept}")
+    first = cli(*words)
+    assert first.returncode == 0
+    assert not kept.exists()
+    assert train(small, tmp_path / "run", f"data.cache_dir={kept}", "training.max_steps=1").returncode == 0
+    before = {path: path.stat().st_mtime_ns for path in kept.iterdir()}
+    assert {path.name.partition("-")[0] for path in before} == {"file", "tokenizer", "tokens"}
+    second = cli(*words, "--verbose")
+    assert "the training text is taken from the cache" in second.stderr
+    assert {path: path.stat().st_mtime_ns for path in kept.iterdir()} == before
+    assert second.stdout.splitlines()[:4] == first.stdout.splitlines()[:4]
+
+
 def test_check_warns_of_a_warm_up_that_does_not_end(cli: Command, small: Path) -> None:
     done = cli("train", small, "--check", "--threads", 1, "--set", "training.warmup_steps=30")
     assert "warning         training ends before its warm-up does, at step 30" in done.stdout

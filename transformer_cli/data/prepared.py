@@ -1,5 +1,6 @@
 """From the configuration to tokenizers and token ids, each step taken from the cache where it was done before."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
@@ -13,6 +14,8 @@ from transformer_cli.data.filters import FilterCounts
 from transformer_cli.data.split import Text
 from transformer_cli.data.tokenizer import LIBRARIES, Tokenizers, read_tokenizers, train_tokenizers
 from transformer_cli.errors import DataError
+
+logger = logging.getLogger(__name__)
 
 _FORMAT = 1  # of what is kept; a change in how text is read, filtered or encoded makes it another
 
@@ -62,7 +65,9 @@ class Preparation:
         """The ids of the training text, and how many pairs were left out of it. DataError if all were."""
         key = key_of(self._origin, tokenizers.protos(), self._config.tokenizer.sampling_alpha is not None)
         found = self.cache.dataset(key)
-        if found is None and self.cache.writable:
+        if found is not None:
+            logger.debug("the training text is taken from the cache %s", self.cache.folder)
+        elif self.cache.writable:
             encoding = _Encoding(self._config, self.text, tokenizers, self._threads)
             self.cache.keep_dataset(key, encoding, encoding.counted)
             found = self.cache.dataset(key)
