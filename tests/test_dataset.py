@@ -20,9 +20,9 @@ class Lengths:
     def __init__(self) -> None:
         self.calls: list[int] = []
 
-    def encode_flat(self, texts: Sequence[bytes], threads: int) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
+    def encode_flat(self, texts: Sequence[str], threads: int) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
         self.calls.append(len(texts))
-        lists = [[len(word) for word in text.split() if word != b"_"] for text in texts]
+        lists = [[len(word) for word in text.split() if word != "_"] for text in texts]
         ids = [id_ for ids in lists for id_ in ids]
         return np.array(ids, dtype=np.uint16), np.cumsum([0, *map(len, lists)])
 

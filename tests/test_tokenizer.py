@@ -1,9 +1,13 @@
 """Text to ids and back: what `clean` makes of text, against Python's own NFC; sizes, specials and refusals."""
 
+import hashlib
 import logging
 import os
 import re
+import subprocess
+import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import pairwise, permutations, product
 from pathlib import Path
@@ -33,7 +37,6 @@ from transformer_cli.data.tokenizer import (
     read_tokenizers,
     train_tokenizer,
     train_tokenizers,
-    utf8,
 )
 from transformer_cli.errors import ConfigError, DataError
 
@@ -286,27 +289,9 @@ def test_pieces_come_back_to_text_and_an_unknown_one_is_the_text_itself(tokenize
 def test_a_flat_batch_holds_what_each_text_alone_gives(tokenizer: Tokenizer) -> None:
     lines = ["Eva jagt", "", "\u200b", "fox\0es", "今天"]
     for threads in (1, 3):
-        ids, starts = tokenizer.encode_flat([utf8(line) for line in lines], threads)
+        ids, starts = tokenizer.encode_flat(lines, threads)
         assert [ids[a:b].tolist() for a, b in pairwise(starts)] == [tokenizer.encode(line) for line in lines]
         assert ids.dtype == np.uint16
-
-
-@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
-def test_a_sample_spells_the_same_text_and_follows_from_the_seed(model_type: str) -> None:
-    trained = train_tokenizer(COLOURS, TokenizerConfig.model_validate({"vocab_size": 30, "model_type": model_type}))
-    text = "dogs chase green cats"
-    samples = [tuple(trained.sample(text.encode(), 0.3, seed)) for seed in range(50)]
-    assert {trained.decode(ids) for ids in samples} == {text}
-    assert len(set(samples)) > 10
-    assert [tuple(trained.sample(text.encode(), 0.3, seed)) for seed in range(50)] == samples
-    assert trained.sample(b"", 0.3, 1) == []
-
-
-@pytest.mark.parametrize("model_type", ["char", "word"])
-def test_what_has_one_way_to_cut_a_text_is_not_sampled(model_type: str) -> None:
-    trained = train_tokenizer(COLOURS, TokenizerConfig.model_validate({"vocab_size": 30, "model_type": model_type}))
-    with pytest.raises(DataError, match=r"tokenizer\.sampling_alpha: .* one way to cut a text"):
-        trained.sample(b"dogs", 0.1, 1)
 
 
 def test_given_models_are_read_for_one_or_both_sides(tmp_path: Path) -> None:
@@ -436,9 +421,39 @@ def test_a_text_beyond_the_limit_is_sampled_the_same_way_each_time(caplog: pytes
     with caplog.at_level(logging.INFO):
         first = train_tokenizer(lines, config)
     assert caplog.messages == [
-        "the tokenizer was trained on 200 lines, a random sample of 1,000 (tokenizer.sample_lines)"
+        "the tokenizer is trained on 200 lines, a random sample of 1,000 (tokenizer.sample_lines)"
     ]
-    assert first.proto == train_tokenizer(lines, config).proto
+    # In another process, too: SentencePiece's own sample would be another there.
+    script = (
+        "import hashlib, sys; from transformer_cli.config.schema import TokenizerConfig; "
+        "from transformer_cli.data.tokenizer import train_tokenizer; "
+        "config = TokenizerConfig(vocab_size=40, sample_lines=200); "
+        "print(hashlib.sha256(train_tokenizer(sys.stdin.read().splitlines(), config).proto).hexdigest())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], input="\n".join(lines), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == hashlib.sha256(first.proto).hexdigest()
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 40])
+def test_each_line_is_as_likely_in_a_sample_as_any_other(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [b"%d" % number for number in range(40)]
+    times = Counter[bytes]()
+    for seed in range(2000):
+        monkeypatch.setattr(module, "_SEED", seed)
+        kept = module._sample(iter(lines), size)
+        assert len(set(kept)) == size
+        times.update(kept)
+    expected = 2000 * size / 40
+    # Six standard deviations of a count.
+    assert all(abs(times[line] - expected) <= 6 * (expected * (1 - size / 40)) ** 0.5 for line in lines)
+
+
+def test_of_fewer_lines_than_wanted_all_are_taken_in_their_order() -> None:
+    lines = [b"b", b"a", b"c"]
+    assert module._sample(iter(lines), 3) == module._sample(iter(lines), 4) == lines
+    assert module._sample(iter([]), 4) == []
 
 
 def test_an_error_while_reading_comes_out_as_it_is() -> None:

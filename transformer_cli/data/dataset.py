@@ -1,6 +1,5 @@
 """Token ids of all pairs, in flat arrays: no Python object a sentence."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,14 +11,14 @@ from numpy.typing import NDArray
 
 from transformer_cli.data.corpus import Pair
 from transformer_cli.data.filters import FilterCounts
-from transformer_cli.data.tokenizer import Ids, Tokenizers, utf8
+from transformer_cli.data.tokenizer import Ids, Tokenizers
 
 _CHUNK = 2_000  # pairs tokenised at a time; so few stay in the cache of the processor
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Sequences of ids, or of bytes, end to end: sequence i is ids[starts[i] : starts[i + 1]]."""
+    """Sequences of ids end to end: sequence i is ids[starts[i] : starts[i + 1]]."""
 
     ids: Ids
     starts: NDArray[np.int64]
@@ -51,15 +50,12 @@ class CorpusPart(NamedTuple):
 class TokenDataset:
     """Pairs of sequences: pair i is source[i] and target[i]. No special ids are stored.
 
-    `corpora` tells what lies behind each other in it; left out, all pairs stand in an epoch once. The text is there, in
-    bytes of UTF-8, where it is to be cut into other pieces.
+    `corpora` tells what lies behind each other in it; left out, all pairs stand in an epoch once.
     """
 
     source: Sequences
     target: Sequences
     corpora: tuple[CorpusPart, ...] = ()
-    source_text: Sequences | None = None
-    target_text: Sequences | None = None
 
     def __len__(self) -> int:
         return len(self.source)
@@ -67,15 +63,11 @@ class TokenDataset:
     @classmethod
     def of(cls, columns: Mapping[str, Sequences]) -> "TokenDataset":
         """What has these `columns`."""
-        texts = columns.get("source_text"), columns.get("target_text")
-        return cls(columns["source"], columns["target"], (), *texts)
+        return cls(columns["source"], columns["target"])
 
     def columns(self) -> dict[str, Sequences]:
         """What there is of each pair, by the names of the fields here."""
-        columns = {"source": self.source, "target": self.target}
-        if self.source_text is not None and self.target_text is not None:
-            columns |= {"source_text": self.source_text, "target_text": self.target_text}
-        return columns
+        return {"source": self.source, "target": self.target}
 
     def shares(self) -> str:
         """How much of an epoch each corpus is, in words."""
@@ -111,9 +103,8 @@ def encode_chunks(
     counts: FilterCounts,
     max_length: int | None = None,
     threads: int = 1,
-    keep_text: bool = False,
 ) -> Iterator[TokenDataset]:
-    """What `encode_pairs` gives, in chunks of some thousand pairs, and with `keep_text` their text.
+    """What `encode_pairs` gives, in chunks of some thousand pairs.
 
     While SentencePiece and its threads are at one, the next is read and the one before is put together.
     """
@@ -121,7 +112,7 @@ def encode_chunks(
     with ThreadPoolExecutor(1) as background:
         running = None
         while chunk := list(islice(remaining, _CHUNK)):
-            following = background.submit(_encode, chunk, tokenizers, threads, keep_text)
+            following = background.submit(_encode, chunk, tokenizers, threads)
             if running is not None:
                 yield _kept(running.result(), counts, max_length)
             running = following
@@ -129,19 +120,10 @@ def encode_chunks(
             yield _kept(running.result(), counts, max_length)
 
 
-def _encode(chunk: list[Pair], tokenizers: Tokenizers, threads: int, keep_text: bool) -> TokenDataset:
-    source, target = [utf8(pair.source) for pair in chunk], [utf8(pair.target) for pair in chunk]
-    return TokenDataset(
-        Sequences(*tokenizers.source.encode_flat(source, threads)),
-        Sequences(*tokenizers.target.encode_flat(target, threads)),
-        source_text=_end_to_end(source) if keep_text else None,
-        target_text=_end_to_end(target) if keep_text else None,
-    )
-
-
-def _end_to_end(texts: Sequence[bytes]) -> Sequences:
-    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    return Sequences(np.frombuffer(b"".join(texts), dtype=np.uint8), _starts([lengths]))
+def _encode(chunk: list[Pair], tokenizers: Tokenizers, threads: int) -> TokenDataset:
+    source = tokenizers.source.encode_flat([pair.source for pair in chunk], threads)
+    target = tokenizers.target.encode_flat([pair.target for pair in chunk], threads)
+    return TokenDataset(Sequences(*source), Sequences(*target))
 
 
 def _kept(chunk: TokenDataset, counts: FilterCounts, max_length: int | None) -> TokenDataset:
@@ -164,7 +146,7 @@ def _selected(sequences: Sequences, kept: NDArray[np.bool_]) -> Sequences:
 
 def joined(chunks: Iterable[TokenDataset]) -> TokenDataset:
     """Chunks as one dataset, in memory."""
-    columns: dict[str, list[Sequences]] = defaultdict(list, {"source": [], "target": []})
+    columns: dict[str, list[Sequences]] = {"source": [], "target": []}
     for chunk in chunks:
         for name, column in chunk.columns().items():
             columns[name].append(column)

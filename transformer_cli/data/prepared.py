@@ -63,7 +63,7 @@ class Preparation:
 
     def dataset(self, tokenizers: Tokenizers) -> tuple[TokenDataset, FilterCounts]:
         """The ids of the training text, and how many pairs were left out of it. DataError if all were."""
-        key = key_of(self._origin, tokenizers.protos(), self._config.tokenizer.sampling_alpha is not None)
+        key = key_of(self._origin, tokenizers.protos())
         found = self.cache.dataset(key)
         if found is not None:
             logger.debug("the training text is taken from the cache %s", self.cache.folder)
@@ -85,7 +85,6 @@ class _Encoding:
 
     def __init__(self, config: Config, text: Text, tokenizers: Tokenizers, threads: int) -> None:
         self._max_length = config.data.max_length
-        self._keep_text = config.tokenizer.sampling_alpha is not None
         self._text = text
         self._tokenizers = tokenizers
         self._threads = threads
@@ -94,10 +93,7 @@ class _Encoding:
 
     def __iter__(self) -> Iterator[TokenDataset]:
         for corpus, pairs in enumerate(self._text.train_by_corpus(self._counts)):
-            chunks = encode_chunks(
-                pairs, self._tokenizers, self._counts, self._max_length, self._threads, self._keep_text
-            )
-            for chunk in chunks:
+            for chunk in encode_chunks(pairs, self._tokenizers, self._counts, self._max_length, self._threads):
                 self._sizes[corpus] += len(chunk)
                 yield chunk
         if not any(self._sizes):

@@ -1,30 +1,44 @@
-"""Subword sampling: the text of training pairs cut into other pieces each epoch (Kudo 2018; Provilkov et al. 2020).
+"""Subword sampling: training text cut into other pieces each epoch, of the pieces that a tokenizer has.
 
-Chance is seeded by (seed, epoch, pair, side) before each text: whoever cuts it, in whatever order and after whatever
+Unigram models draw from all ways to cut a word (Kudo 2018, "Subword Regularization"); BPE models leave out merges
+(Provilkov et al. 2020, "BPE-Dropout"). SentencePiece does both, but mixes something of its own process into the seed.
+Here chance follows from (seed, epoch, pair, side) alone: whoever cuts a text, in whatever order and after whatever
 interruption, cuts it the same way.
 """
 
 import hashlib
+import math
+from bisect import bisect
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from random import Random
 
 import numpy as np
 
 from transformer_cli.data.batching import Update
 from transformer_cli.data.dataset import Sequences, TokenDataset
 from transformer_cli.data.tokenizer import Ids, Tokenizer, Tokenizers
+from transformer_cli.data.vocabulary import Kind, ModelType, read_vocabulary
+from transformer_cli.errors import ConfigError
+
+_SPACE = "\u2581"  # as SentencePiece writes it
+_WORDS = 20_000  # of which the ways to cut them are remembered
+
+_Scores = dict[str, tuple[float, int]]  # text of a piece -> its score and id
+# For each place in a word: the last pieces of the ways to get there, as (place before, id), and their shares summed up.
+_Lattice = list[tuple[list[tuple[int, int]], list[float]]]
 
 
 class Sampler:
     """Cuts the pairs of updates anew."""
 
     def __init__(self, tokenizers: Tokenizers, alpha: float, seed: int, max_length: int) -> None:
-        """`alpha` is SentencePiece's; what comes out longer than `max_length` pieces is left as it was. DataError if
-        the tokenizers have but one way to cut a text."""
-        self._tokenizers = tokenizers
-        self._alpha = alpha
+        """`alpha`: see `tokenizer.sampling_alpha`. What comes out longer than `max_length` pieces is left as it was.
+        ConfigError if a tokenizer has but one way to cut a text."""
+        self._source = _Cutter(tokenizers.source, alpha)
+        self._target = _Cutter(tokenizers.target, alpha)
         self._seed = seed
         self._max_length = max_length
-        for tokenizer in (tokenizers.source, tokenizers.target):
-            tokenizer.sample(b"", alpha, seed)
 
     def sampled(self, dataset: TokenDataset, update: Update, epoch: int) -> tuple[TokenDataset, Update]:
         """The pairs of an update with other pieces, as a dataset of their own, and the update in their numbers.
@@ -32,26 +46,111 @@ class Sampler:
         Their lengths are the new ones, so that `micro_batches` keeps its budget; the update itself was planned by the
         old ones, and grows as they do.
         """
-        assert dataset.source_text is not None
-        assert dataset.target_text is not None
-        indices = np.concatenate(update)
-        sides = (
-            self._cut(self._tokenizers.source, dataset.source, dataset.source_text, indices.tolist(), epoch, 0),
-            self._cut(self._tokenizers.target, dataset.target, dataset.target_text, indices.tolist(), epoch, 1),
-        )
+        indices = np.concatenate(update).tolist()
+        source = self._cut(self._source, dataset.source, indices, (epoch, 0))
+        target = self._cut(self._target, dataset.target, indices, (epoch, 1))
         ends = np.cumsum([len(group) for group in update])
-        return TokenDataset(*sides), np.split(np.arange(len(indices)), ends[:-1])
+        return TokenDataset(source, target), np.split(np.arange(len(indices)), ends[:-1])
 
-    def _cut(
-        self, tokenizer: Tokenizer, plain: Sequences, text: Sequences, indices: list[int], epoch: int, side: int
-    ) -> Sequences:
+    def _cut(self, cutter: "_Cutter", plain: Sequences, indices: list[int], place: tuple[int, int]) -> Sequences:
         found: list[Ids] = []
         for index in indices:
-            ids = tokenizer.sample(text[index].tobytes(), self._alpha, self._derived_seed(epoch, index, side))
-            fits = 0 < len(ids) <= self._max_length
-            found.append(np.array(ids, dtype=plain.ids.dtype) if fits else plain[index])
+            ids = cutter.cut(plain[index].tolist(), self._chance(*place, index))
+            found.append(np.array(ids, plain.ids.dtype) if len(ids) <= self._max_length else plain[index])
         return Sequences(np.concatenate(found), np.cumsum([0, *map(len, found)]))
 
-    def _derived_seed(self, *parts: int) -> int:
-        digest = hashlib.blake2b(repr((self._seed, *parts)).encode(), digest_size=4).digest()
-        return int.from_bytes(digest, "little")
+    def _chance(self, *parts: int) -> Random:
+        digest = hashlib.blake2b(repr((self._seed, *parts)).encode(), digest_size=8).digest()
+        return Random(int.from_bytes(digest, "little"))
+
+
+class _Cutter:
+    """Other pieces for the words of texts. Unknown pieces, bytes and symbols of the user stay what they are."""
+
+    def __init__(self, tokenizer: Tokenizer, alpha: float) -> None:
+        model_type, pieces = read_vocabulary(tokenizer.proto)
+        if model_type not in (ModelType.UNIGRAM, ModelType.BPE):
+            raise ConfigError(
+                "tokenizer.sampling_alpha needs a unigram or bpe model: one of characters or words has one way to cut "
+                "a text"
+            )
+        self._texts = [piece.text if piece.kind is Kind.NORMAL else None for piece in pieces]
+        scores = {text: (pieces[id_].score, id_) for id_, text in enumerate(self._texts) if text is not None}
+        self._words = (_Unigram if model_type is ModelType.UNIGRAM else _Merges)(scores, alpha)
+
+    def cut(self, ids: list[int], chance: Random) -> list[int]:
+        found: list[int] = []
+        begin = 0
+        for end in range(1, len(ids) + 1):
+            if end == len(ids) or self._begins(ids[end]) or self._texts[ids[begin]] is None:
+                word = ids[begin:end]
+                text = "".join(self._texts[id_] or "" for id_ in word)
+                found += self._words.cut(text, chance) or word
+                begin = end
+        return found
+
+    def _begins(self, id_: int) -> bool:
+        """Whether a piece begins a word, or is one that stays."""
+        text = self._texts[id_]
+        return text is None or text.startswith(_SPACE)
+
+
+class _Unigram:
+    """Each way to cut a word with a probability as the product of its pieces', to the power alpha."""
+
+    def __init__(self, scores: _Scores, alpha: float) -> None:
+        self._scores = scores
+        self._alpha = alpha
+        self._longest = max(map(len, scores))
+        self._lattice = lru_cache(_WORDS)(self._new_lattice)
+
+    def cut(self, word: str, chance: Random) -> list[int]:
+        lattice = self._lattice(word)
+        found = []
+        place = len(word)
+        while place:
+            pieces, shares = lattice[place]
+            place, id_ = pieces[bisect(shares, chance.random() * shares[-1])]
+            found.append(id_)
+        return found[::-1]
+
+    def _new_lattice(self, word: str) -> _Lattice:
+        lattice: _Lattice = [([], [])]
+        totals = [0.0]  # log of the sum over all ways to each place
+        for end in range(1, len(word) + 1):
+            pieces, weights = [], []
+            for start in range(max(end - self._longest, 0), end):
+                if (piece := self._scores.get(word[start:end])) is not None and totals[start] > -math.inf:
+                    pieces.append((start, piece[1]))
+                    weights.append(totals[start] + self._alpha * piece[0])
+            most = max(weights, default=-math.inf)
+            shares = list(accumulate(math.exp(weight - most) for weight in weights))
+            totals.append(most + math.log(shares[-1]) if shares else most)
+            lattice.append((pieces, shares))
+        return lattice
+
+
+class _Merges:
+    """Merges from characters on, the best first, each left out at each step with probability alpha."""
+
+    def __init__(self, scores: _Scores, alpha: float) -> None:
+        self._scores = scores
+        self._alpha = alpha
+
+    def cut(self, word: str, chance: Random) -> list[int]:
+        """Nothing if a character has no piece of its own, as in a vocabulary that was cut down."""
+        symbols = list(word)
+        if not all(symbol in self._scores for symbol in symbols):
+            return []
+        while True:
+            best: tuple[float, int] | None = None
+            for place, (left, right) in enumerate(pairwise(symbols)):
+                merged = self._scores.get(left + right)
+                if merged is None or chance.random() < self._alpha:
+                    continue
+                if best is None or merged[0] > best[0]:
+                    best = merged[0], place
+            if best is None:
+                return [self._scores[symbol][1] for symbol in symbols]
+            place = best[1]
+            symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]

@@ -8,14 +8,16 @@ import base64
 import io
 import json
 import logging
+import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, permutations, product
+from itertools import chain, islice, permutations, product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ from numpy.typing import NDArray
 
 from transformer_cli.config.schema import TokenizerConfig
 from transformer_cli.data.corpus import Pair
-from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.errors import ConfigError, DataError, UserError
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,7 @@ VANISHING = "".join(chr(code) for code in (*range(0x20), *range(0x7F, 0xA0)) if 
 # them. Longer lines are far beyond what a model can learn from, and words of a million letters overflow the training.
 _THREADS = 4
 _LONGEST_LINE = 65_535  # bytes
+_SEED = 1  # of the sample
 _SILENT = 2  # errors only; they come as exceptions too
 
 _blank = re.compile(f"[{re.escape(SPACES + VANISHING)}]*").fullmatch
@@ -87,17 +90,17 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without start and end; none at all if it normalises to nothing. DataError if it holds
         lone surrogates."""
-        ids: list[int] = self._model.encode(utf8(text))
+        ids: list[int] = self._model.encode(_utf8(text))
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """What `encode` gives for each text, faster."""
-        ids: list[list[int]] = self._model.encode([utf8(text) for text in texts], num_threads=1)
+        ids: list[list[int]] = self._model.encode([_utf8(text) for text in texts], num_threads=1)
         return ids
 
-    def encode_flat(self, texts: list[bytes], threads: int = 1) -> tuple[Ids, NDArray[np.int64]]:
-        """The ids of texts as `utf8` gives them, end to end, and where those of each begin and the last end."""
-        lists = self._model.encode(texts, num_threads=threads)
+    def encode_flat(self, texts: Sequence[str], threads: int = 1) -> tuple[Ids, NDArray[np.int64]]:
+        """What `encode_batch` gives, end to end: the ids, and where those of each text begin and the last end."""
+        lists = self._model.encode([_utf8(text) for text in texts], num_threads=threads)
         starts = np.zeros(len(lists) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), out=starts[1:])
         ids: Ids = np.fromiter(
@@ -105,21 +108,9 @@ class Tokenizer:
         )
         return ids, starts
 
-    def sample(self, text: bytes, alpha: float, seed: int) -> list[int]:
-        """The ids of other pieces of a text (as `utf8` gives it), drawn by chance; the seed alone tells which.
-        DataError if the model has but one way to cut a text."""
-        sentencepiece.set_random_generator_seed(seed)
-        try:
-            ids: list[int] = self._model.encode(text, enable_sampling=True, nbest_size=-1, alpha=alpha)
-        except RuntimeError as error:
-            raise DataError(
-                "tokenizer.sampling_alpha: the tokenizer is no unigram or bpe model, and has one way to cut a text"
-            ) from error
-        return ids
-
     def encode_as_pieces(self, text: str) -> list[str]:
         """The pieces of a text, as SentencePiece spells them (`▁` is a space); an unknown one is the text itself."""
-        pieces: list[str] = self._model.encode(utf8(text), out_type=str)
+        pieces: list[str] = self._model.encode(_utf8(text), out_type=str)
         return pieces
 
     def decode_pieces(self, pieces: Sequence[str]) -> str:
@@ -138,7 +129,7 @@ class Tokenizer:
         return [self._model.id_to_piece(id_) for id_ in ids]
 
 
-def utf8(text: str) -> bytes:
+def _utf8(text: str) -> bytes:
     """The text as SentencePiece takes it. NUL, which its normalisation cannot hold, is removed here."""
     try:
         return text.replace("\0", "").encode()
@@ -191,11 +182,26 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     A text with too few different words for `vocab_size` gets as many pieces as it allows, with a notice in the log.
     ConfigError if `vocab_size` has no room for its characters, DataError if there is no text at all.
     """
-    text = _TrainingText(lines, config.sample_lines)
+    text = _TrainingText(lines)
+    sample = _sample(iter(text), config.sample_lines)
+    if text.too_long:
+        logger.warning(
+            "%s lines of more than %s bytes were not used to train the tokenizer",
+            f"{text.too_long:,}",
+            f"{_LONGEST_LINE:,}",
+        )
+    if not sample:
+        raise DataError("there is no text to train the tokenizer on: no line of the training files can be used")
+    if text.used > len(sample):
+        logger.info(
+            "the tokenizer is trained on %s lines, a random sample of %s (tokenizer.sample_lines)",
+            f"{len(sample):,}",
+            f"{text.used:,}",
+        )
     proto = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(text),
+            sentence_iterator=iter(sample),
             model_writer=proto,
             normalizer=_normalizer(config.normalization),
             vocab_size=config.vocab_size,
@@ -213,14 +219,11 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> Tokenizer:
             bos_piece=SPECIAL_PIECES[BOS],
             eos_piece=SPECIAL_PIECES[EOS],
             max_sentence_length=_LONGEST_LINE,
-            input_sentence_size=config.sample_lines,
-            shuffle_input_sentence=True,  # a sample of all lines, by a constant seed, instead of the first ones
             num_threads=_THREADS,
             minloglevel=_SILENT,
         )
     except RuntimeError as error:
-        raise _reason(error, text, config) from error
-    text.report()
+        raise _reason(error, config) from error
     tokenizer = Tokenizer(proto.getvalue())
     if tokenizer.vocab_size < config.vocab_size:
         logger.warning(
@@ -252,52 +255,41 @@ def read_tokenizer(path: Path) -> Tokenizer:
 class _TrainingText:
     """The lines as SentencePiece may have them, with what it would otherwise swallow in silence."""
 
-    def __init__(self, lines: Iterable[str], sample: int) -> None:
+    def __init__(self, lines: Iterable[str]) -> None:
         self._lines = lines
-        self._sample = sample
         self.used = 0
         self.too_long = 0
-        self.error: BaseException | None = None
 
     def __iter__(self) -> Iterator[bytes]:
-        try:
-            for line in self._lines:
-                if is_blank(line):
-                    continue
-                # SentencePiece skips lines with U+2585, which it uses inside.
-                encoded = utf8(line.replace("\u2585", " "))
-                if len(encoded) > _LONGEST_LINE:
-                    self.too_long += 1
-                else:
-                    self.used += 1
-                    yield encoded
-        except BaseException as error:
-            # SentencePiece turns it into a RuntimeError that has only its text.
-            self.error = error
-            raise
-
-    def report(self) -> None:
-        if self.too_long:
-            logger.warning(
-                "%s lines of more than %s bytes were not used to train the tokenizer",
-                f"{self.too_long:,}",
-                f"{_LONGEST_LINE:,}",
-            )
-        if self.used > self._sample:
-            logger.info(
-                "the tokenizer was trained on %s lines, a random sample of %s (tokenizer.sample_lines)",
-                f"{self._sample:,}",
-                f"{self.used:,}",
-            )
+        for line in self._lines:
+            if is_blank(line):
+                continue
+            # SentencePiece skips lines with U+2585, which it uses inside.
+            encoded = _utf8(line.replace("\u2585", " "))
+            if len(encoded) > _LONGEST_LINE:
+                self.too_long += 1
+            else:
+                self.used += 1
+                yield encoded
 
 
-def _reason(error: RuntimeError, text: _TrainingText, config: TokenizerConfig) -> BaseException:
+def _sample(lines: Iterator[bytes], size: int) -> list[bytes]:
+    """As many lines, each as likely as any other, the same of the same lines; SentencePiece's own sample is another in
+    each process. (Algorithm L, Li 1994: it draws how many lines to pass over.)"""
+    chance = Random(_SEED)
+    kept = list(islice(lines, size))
+    scale = 1.0
+    while True:
+        scale *= math.exp(math.log(1.0 - chance.random()) / size)
+        passed_over = int(math.log(1.0 - chance.random()) / math.log1p(-scale)) if scale < 1.0 else 0
+        following = next(islice(lines, passed_over, None), None)
+        if following is None:
+            return kept
+        kept[chance.randrange(size)] = following
+
+
+def _reason(error: RuntimeError, config: TokenizerConfig) -> UserError:
     """Why SentencePiece gave up, in words that help."""
-    if text.error is not None:
-        return text.error
-    text.report()
-    if text.used == 0:
-        return DataError("there is no text to train the tokenizer on: no line of the training files can be used")
     if too_small := re.search(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", str(error)):
         minimum = int(too_small[1])
         return ConfigError(
