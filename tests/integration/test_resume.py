@@ -176,7 +176,7 @@ def test_the_model_is_never_ahead_of_the_checkpoint_that_a_killed_run_goes_on_fr
 
 
 def test_a_run_with_other_pieces_each_epoch_and_half_a_corpus_resumes_bit_for_bit(
-    train: Command, small: Path, tmp_path: Path
+    program: Command, train: Command, small: Path, tmp_path: Path
 ) -> None:
     corpora = "[{source: train.src, target: train.tgt}, {source: valid.src, target: valid.tgt, weight: 2.5}]"
     settings = (*SETTINGS, f"data.train={corpora}", "tokenizer.sampling_alpha=0.2")
@@ -186,7 +186,8 @@ def test_a_run_with_other_pieces_each_epoch_and_half_a_corpus_resumes_bit_for_bi
     assert "an epoch: 88.9% of corpus 1 (400 pairs x 1), 11.1% of corpus 2 (20 pairs x 2.5)\n" in whole.stderr
     # In the middle of the second epoch, of 15 updates.
     assert train(small, tmp_path / "run", *settings, "training.max_steps=20").returncode == 0
-    done = train(small, tmp_path / "run", *settings, "training.max_steps=40", flags=["--resume"])
+    chosen = [word for setting in (*settings, "training.max_steps=40") for word in ("--set", setting)]
+    done = program("train", small, "--run-dir", tmp_path / "run", "--resume", *chosen)
     assert done.returncode == 0, done.stderr
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
