@@ -64,7 +64,7 @@ def test_the_example_of_each_command_runs(
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     words = " ".join(cli(*command.split(), "--help").stdout.split())
-    example = words.split("Example: transformer-cli ")[1].split(" Arguments:")[0]
+    example = words.split("Example: transformer-cli ")[1].split(" Arguments:")[0].split(" Options:")[0]
     done = program(*shlex.split(example), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
