@@ -317,6 +317,8 @@ NAME = "letters, digits and . _ + - (at most 100, a letter or digit first)"
          "[0.9, 0.98, 0]"),
         ("training: {adam_betas: 0.9}", "training.adam_betas: must be a list such as [0.9, 0.98], not 0.9"),
         ("training: {adam_betas: [0.9, 1]}", "training.adam_betas[1]: must be less than 1, not 1"),
+        ("tokenizer: {user_defined_symbols: <2de>}", "tokenizer.user_defined_symbols: must be a list of texts without "
+         "spaces, not '<2de>'"),
         ("evaluation: {metrics: bleu}", "evaluation.metrics: must be a list such as [bleu, chrf], not 'bleu'"),
         ("evaluation: {metrics: []}", "evaluation.metrics: must be a list such as [bleu, chrf], not []"),
         ("evaluation: {metrics: [ter]}", "evaluation.metrics[0]: must be bleu or chrf, not 'ter'"),

@@ -5,7 +5,6 @@ schema; what it refuses is put into plain words, one line an error, each with it
 """
 
 import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from transformer_cli.config import hints
-from transformer_cli.config.corpora import FilePath, is_folder
-from transformer_cli.config.paths import matching
+from transformer_cli.config.corpora import FilePath
+from transformer_cli.config.paths import trouble_of, trouble_of_set
 from transformer_cli.config.schema import Config, DecodingConfig, TokenizerConfig
 from transformer_cli.config.yaml_text import Document, Loc, Unusable, YamlError, dotted, printable, shown, to_yaml
 from transformer_cli.errors import ConfigError
@@ -353,6 +352,8 @@ def _wanted(detail: ErrorDetails, loc: Loc) -> str:
 
 def _wanted_list(loc: Loc) -> str:
     section, name = str(loc[0]), str(loc[1])
+    if name == "user_defined_symbols":
+        return "must be a list of texts without spaces"
     default = Config.model_fields[section].annotation.model_fields[name].default  # type: ignore[union-attr]
     if default:
         return f"must be a list such as [{', '.join(map(str, default))}]"
@@ -390,7 +391,7 @@ def _check_data(draft: _Draft) -> None:
             path = adapter.validate_python(name, context={"base": _base(draft)})
         except ValidationError:
             continue  # reported with the rest of the schema
-        if trouble := _trouble_of_set(name, path) if loc[-1] == "hub" else _trouble(path):
+        if trouble := trouble_of_set(name, path) if loc[-1] == "hub" else trouble_of(path):
             draft.report(loc, trouble)
 
 
@@ -403,32 +404,3 @@ def _named_files(value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:
             yield from _named_files(inner, (*loc, index))
     elif isinstance(value, str) and value and _FILES & set(loc[-2:]) and int in map(type, loc[-3:-1]):
         yield loc, value
-
-
-_RELATIVE = "relative paths count from the folder of the YAML file"
-
-
-def _trouble(path: Path) -> str | None:
-    """Why a file, or one of those that the name stands for, cannot be read; None if they can."""
-    found = matching(path)
-    if not found:
-        return f"no file fits {printable(str(path))}; {_RELATIVE}"
-    return next((trouble for one in found if (trouble := _trouble_of_one(one))), None)
-
-
-def _trouble_of_set(name: str, path: Path) -> str | None:
-    if is_folder(name) and not path.is_dir():
-        return f"no such folder: {printable(str(path))}; {_RELATIVE}"
-    return None
-
-
-def _trouble_of_one(path: Path) -> str | None:
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return f"not a plain file: {printable(str(path))}"
-        path.open("rb").close()
-    except (FileNotFoundError, NotADirectoryError):
-        return f"no such file: {printable(str(path))}; {_RELATIVE}"
-    except (OSError, ValueError) as error:
-        return f"cannot be read ({getattr(error, 'strerror', error)}): {printable(str(path))}"
-    return None
