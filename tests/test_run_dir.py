@@ -497,6 +497,17 @@ def test_test_sets_may_change(tmp_path: Path, config: Config) -> None:
     check_data_unchanged(began, data_files(config, sha256))
 
 
+def test_test_sets_may_not_change_where_their_sentences_are_kept_out_of_training(
+    tmp_path: Path, config: Config
+) -> None:
+    config = with_value(config, "data.filters", FilterConfig(overlap=True))
+    began = {"data": data_files(config, sha256)}
+    check_data_unchanged(began, data_files(config, sha256))
+    (tmp_path / "data" / "test.src").write_text("another\n")
+    with pytest.raises(ConfigError, match=r"the data has changed since the run began \(.*test\.src\)"):
+        check_data_unchanged(began, data_files(config, sha256))
+
+
 def test_what_an_entry_says_besides_its_files_is_part_of_the_data(tmp_path: Path, config: Config) -> None:
     (tmp_path / "t.tsv").write_text("a\tb\n")
     hub = HubSet(hub="owner/name", split="train", source_field="a", target_field="b", revision="1")

@@ -1,52 +1,68 @@
 """From the configuration to tokenizers and token ids, each step taken from the cache where it was done before."""
 
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
 from transformer_cli import __version__
-from transformer_cli.config.schema import Config, HoldOut
+from transformer_cli.config.schema import AnyCorpus, Config, HoldOut, HubSet
 from transformer_cli.data.cache import Cache, cache_folder, key_of
 from transformer_cli.data.corpus import files_of
 from transformer_cli.data.dataset import CorpusPart, TokenDataset, encode_chunks, joined
 from transformer_cli.data.filters import FilterCounts
-from transformer_cli.data.split import Text
+from transformer_cli.data.split import Text, sets_beside_training
 from transformer_cli.data.tokenizer import LIBRARIES, Tokenizers, read_tokenizers, train_tokenizers
-from transformer_cli.errors import DataError
+from transformer_cli.errors import ConfigError, DataError
 
 logger = logging.getLogger(__name__)
 
 _FORMAT = 1  # of what is kept; a change in how text is read, filtered or encoded makes it another
+_COMMIT = re.compile("[0-9a-f]{40}")
 
 
 class Preparation:
-    """The data of a configuration, made ready to train on."""
+    """The data of a configuration, made ready to train on.
+
+    Where a set of the hub is read without naming a commit, its content can be another one next time, and only hashes of
+    files are kept.
+    """
 
     def __init__(self, config: Config, threads: int, writable: bool = True) -> None:
         """`threads` are SentencePiece's; with `writable` false nothing is left in the cache folder."""
         self._config = config
         self._threads = threads
-        self.cache = Cache(config.data.cache_dir or cache_folder(), writable)
+        self.cache = self._kept = Cache(config.data.cache_dir or cache_folder(), writable)
+        corpora = _corpora_of_training(config)
+        if changing := [corpus.hub for corpus in corpora if isinstance(corpus, HubSet) and not _is_fixed(corpus)]:
+            logger.info(
+                "nothing of the text is kept in the cache, as %s can change: name a commit as its revision", changing[0]
+            )
+            self._kept = Cache(self.cache.folder, writable=False)
         # What the text that is trained on follows from, filters and lines held out included.
-        data = config.data.model_dump(mode="json", exclude={"cache_dir": True, "train": {"__all__": {"weight"}}})
-        parts = [config.data.train, config.data.valid, *config.data.test.values()]
-        paths = [
-            path for part in parts if not isinstance(part, HoldOut) for corpus in part for path in files_of(corpus)
+        data = config.data
+        settings = data.model_dump(mode="json", exclude={"train", "valid", "test", "max_length", "cache_dir"})
+        held = [(key, part.hold_out) for key, part in sets_beside_training(config).items() if isinstance(part, HoldOut)]
+        chance = [config.seed, held] if held else []
+        content = [
+            (
+                corpus.model_dump(mode="json", exclude={"weight"}),
+                [self.cache.file_hash(path) for path in files_of(corpus)],
+            )
+            for corpus in corpora
         ]
-        hashes = [self.cache.file_hash(path) for path in paths]
-        self._origin = [_FORMAT, __version__, LIBRARIES, config.seed, data, hashes]
-        self.text = self._text()
+        self._origin = [_FORMAT, __version__, LIBRARIES, settings, chance, len(data.train), content]
+        self.text = self._text(bool(held))
 
-    def _text(self) -> Text:
-        data = self._config.data
-        if not any(isinstance(part, HoldOut) for part in (data.valid, *data.test.values())):
+    def _text(self, held: bool) -> Text:
+        if not held:
             return Text(self._config)
         key = key_of(self._origin)
-        if (found := self.cache.record("held-out", key)) is not None:
+        if (found := self._kept.record("held-out", key)) is not None:
             return Text(self._config, held_out=found)
         text = Text(self._config)
-        self.cache.keep("held-out", key, text.held_out())
+        self._kept.keep("held-out", key, text.held_out())
         return text
 
     def tokenizers(self) -> Tokenizers:
@@ -55,29 +71,45 @@ class Preparation:
         if (given := read_tokenizers(settings)) is not None:
             return given
         key = key_of(self._origin, settings.model_dump(mode="json", exclude={"sampling_alpha"}))
-        if (kept := self.cache.record("tokenizer", key)) is not None:
+        if (kept := self._kept.record("tokenizer", key)) is not None:
             return Tokenizers.unpacked(kept["packed"].encode())
         trained = train_tokenizers(lambda: self.text.train(FilterCounts()), settings)
-        self.cache.keep("tokenizer", key, {"packed": trained.packed().decode()})
+        self._kept.keep("tokenizer", key, {"packed": trained.packed().decode()})
         return trained
 
     def dataset(self, tokenizers: Tokenizers) -> tuple[TokenDataset, FilterCounts]:
         """The ids of the training text, and how many pairs were left out of it. DataError if all were."""
-        key = key_of(self._origin, tokenizers.protos())
-        found = self.cache.dataset(key)
+        key = key_of(self._origin, self._config.data.max_length, tokenizers.protos())
+        found = self._kept.dataset(key)
         if found is not None:
-            logger.debug("the training text is taken from the cache %s", self.cache.folder)
-        elif self.cache.writable:
+            logger.debug("the training text is taken from the cache %s", self._kept.folder)
+        elif self._kept.writable:
             encoding = _Encoding(self._config, self.text, tokenizers, self._threads)
-            self.cache.keep_dataset(key, encoding, encoding.counted)
-            found = self.cache.dataset(key)
+            self._kept.keep_dataset(key, encoding, encoding.counted)
+            found = self._kept.dataset(key)
         if found is None:
             encoding = _Encoding(self._config, self.text, tokenizers, self._threads)
             found = joined(encoding), encoding.counted()
         dataset, counted = found
         weights = [corpus.weight for corpus in self._config.data.train]
         corpora = tuple(map(CorpusPart, counted["sizes"], weights))
+        if not any(int(pairs * weight) for pairs, weight in corpora):
+            raise ConfigError("data.train: by these weights no pair stands in an epoch; use larger ones")
         return replace(dataset, corpora=corpora), FilterCounts(**counted["counts"])
+
+
+def _corpora_of_training(config: Config) -> list[AnyCorpus]:
+    """Those that decide what is trained on."""
+    corpora = list(config.data.train)
+    if config.data.filters.overlap:
+        for part in sets_beside_training(config).values():
+            corpora += () if isinstance(part, HoldOut) else part
+    return corpora
+
+
+def _is_fixed(hub: HubSet) -> bool:
+    """Whether the entry and the files tell what the set holds; tags and branches can move."""
+    return bool(files_of(hub)) or _COMMIT.fullmatch(hub.revision or "") is not None
 
 
 class _Encoding:

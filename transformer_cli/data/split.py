@@ -12,11 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from transformer_cli.config.corpora import Part
 from transformer_cli.config.schema import Config, HoldOut
 from transformer_cli.data.corpus import Pair, read_corpus, read_pairs
 from transformer_cli.data.filters import FilterCounts, SeenPairs, drop_chosen, drop_empty
 from transformer_cli.data.lines import Errors
 from transformer_cli.errors import ConfigError, DataError
+
+
+def sets_beside_training(config: Config) -> dict[str, Part]:
+    """The validation and test sets by their keys."""
+    data = config.data
+    return {"data.valid": data.valid} | {f"data.test.{name}": part for name, part in data.test.items()}
 
 
 class Text:
@@ -30,7 +37,7 @@ class Text:
         self._config = config
         self._errors: Errors = "replace" if "replace" in (errors, config.data.errors) else "strict"
         data = config.data
-        self._sets = {"data.valid": data.valid} | {f"data.test.{name}": part for name, part in data.test.items()}
+        self._sets = sets_beside_training(config)
         sizes = {key: part.hold_out for key, part in self._sets.items() if isinstance(part, HoldOut)}
         self._ranges: dict[str, tuple[int, int]] = {}
         self._held: dict[str, list[Pair]] = {}

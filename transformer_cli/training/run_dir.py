@@ -18,9 +18,11 @@ from typing import Any, TypeVar
 
 from transformer_cli import __version__
 from transformer_cli.checkpoint import remove_unfinished
+from transformer_cli.config.corpora import Part
 from transformer_cli.config.load import dump_config
 from transformer_cli.config.schema import Config, HoldOut, HubSet, Section
 from transformer_cli.data.corpus import files_of
+from transformer_cli.data.split import sets_beside_training
 from transformer_cli.errors import ConfigError
 from transformer_cli.log import LOGGER
 from transformer_cli.run_files import CHECKPOINTS, MODEL_NAME, RECORD_NAME, holds_run, list_checkpoints
@@ -170,8 +172,8 @@ def _limits(config: Config) -> list[tuple[str, Any]]:
 
 def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
     """The values that must stay; data files are compared by content, not by name."""
-    held = {"data.valid": config.data.valid} | {f"data.test.{name}": part for name, part in config.data.test.items()}
-    yield "data", {key: part.hold_out for key, part in held.items() if isinstance(part, HoldOut)}
+    sets = sets_beside_training(config)
+    yield "data", {key: part.hold_out for key, part in sets.items() if isinstance(part, HoldOut)}
     for section, value in config:
         if section in _FREE_SECTIONS:
             continue
@@ -188,14 +190,17 @@ def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
 
 
 def data_files(config: Config, file_hash: Callable[[Path], str]) -> list[dict[str, Any]]:
-    """Path, size and SHA-256 of every given tokenizer and of every training and validation file, with what else its
+    """Path, size and SHA-256 of every given tokenizer and of every file that training depends on, with what else its
     entry says; of a set of the hub that alone."""
     files: list[dict[str, Any]] = [
         {"key": "tokenizer", "path": str(path), "bytes": path.stat().st_size, "sha256": file_hash(path)}
         for path in (config.tokenizer.model, config.tokenizer.target_model)
         if path is not None
     ]
-    for key, part in (("data.train", config.data.train), ("data.valid", config.data.valid)):
+    parts: list[tuple[str, Part]] = [("data.train", config.data.train), ("data.valid", config.data.valid)]
+    if config.data.filters.overlap:  # what is trained on depends on the test sets, too
+        parts += [("data.test", part) for part in config.data.test.values()]
+    for key, part in parts:
         for corpus in () if isinstance(part, HoldOut) else part:
             paths = files_of(corpus)
             names = {"source", "target", "path"} | ({"hub"} if paths else set())
