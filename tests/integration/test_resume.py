@@ -1,9 +1,12 @@
 """`transformer-cli train --resume`: however a run was cut, it ends bit for bit as if it had never been."""
 
+import gzip
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -11,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import assert_same_run, metrics, saved_steps
+from runs import assert_same_run, metrics, saved_steps, start, updates_done
 from safetensors.torch import save
 
 from transformer_cli import checkpoint
@@ -175,21 +178,67 @@ def test_the_model_is_never_ahead_of_the_checkpoint_that_a_killed_run_goes_on_fr
     assert_same_run(run, unbroken)
 
 
-def test_a_run_with_other_pieces_each_epoch_and_half_a_corpus_resumes_bit_for_bit(
-    program: Command, train: Command, small: Path, tmp_path: Path
+ALL_FILTERS = "{length_ratio: 2.0, identical: true, duplicates: true, overlap: true, script: true}"
+
+
+def text_of(log: str) -> list[tuple[str, str]]:
+    """What each start has said of the training text and of an epoch."""
+    return re.findall(r"training text: \n((?: +.*\n)+).*(an epoch: .*)", log)
+
+
+def test_a_run_over_text_and_table_with_all_filters_and_other_pieces_each_epoch_is_killed_and_resumes_bit_for_bit(
+    program: Command,
+    train: Command,
+    small: Path,
+    pairs: Callable[..., Iterator[tuple[str, str]]],
+    tmp_path: Path,
 ) -> None:
-    corpora = "[{source: train.src, target: train.tgt}, {source: valid.src, target: valid.tgt, weight: 2.5}]"
-    settings = (*SETTINGS, f"data.train={corpora}", "tokenizer.sampling_alpha=0.2")
-    settings += ("training.valid_steps=10", "training.save_steps=5")
-    whole = train(small, tmp_path / "whole", *settings, "training.max_steps=40")
-    assert whole.returncode == 0, whole.stderr
-    assert "an epoch: 88.9% of corpus 1 (400 pairs x 1), 11.1% of corpus 2 (20 pairs x 2.5)\n" in whole.stderr
-    # In the middle of the second epoch, of 15 updates.
-    assert train(small, tmp_path / "run", *settings, "training.max_steps=20").returncode == 0
-    chosen = [word for setting in (*settings, "training.max_steps=40") for word in ("--set", setting)]
-    done = program("train", small, "--run-dir", tmp_path / "run", "--resume", *chosen)
+    texts = [list(pairs(400, 1)), list(pairs(40, 5))]
+    (seen, _), *_ = pairs(1, 2)  # the first of the validation set
+    texts[0] += [("same", "same"), ("", "X")]
+    texts[1] += [
+        (seen, "SEEN"),
+        ("nono", "CE " * 10),
+        ("\u0436\u0436\u0436\u0436", "ZH"),
+        ("same", "same"),
+        ("ba", "\u200b"),
+        ("nono " * 70, "SU " * 70),
+    ]
+    for name, side in (("a.src.gz", 0), ("a.tgt", 1)):
+        lines = "".join(pair[side] + "\n" for pair in texts[0]).encode()
+        (tmp_path / name).write_bytes(gzip.compress(lines) if side == 0 else lines)
+    (tmp_path / "b.tsv").write_text("".join("\t".join(pair) + "\n" for pair in texts[1]), encoding="utf-8")
+    corpora = (
+        f"[{{source: {tmp_path}/a.src.gz, target: {tmp_path}/a.tgt}},"
+        f" {{path: {tmp_path}/b.tsv, source_field: 1, target_field: 2, weight: 0.5}}]"
+    )
+    settings = (
+        *SETTINGS, f"data.train={corpora}", f"data.filters={ALL_FILTERS}", "data.source_lang=en", "data.target_lang=de",
+        "data.test={}", f"data.cache_dir={tmp_path}/kept", "tokenizer.sampling_alpha=0.2", "training.valid_steps=10",
+        "training.save_steps=5", "training.max_steps=40",
+    )  # fmt: skip
+    chosen = [word for setting in settings for word in ("--set", setting)]
+    run, said = tmp_path / "run", tmp_path / "said"
+    process = start(["train", small, "--run-dir", run, "--threads", 1, *chosen], said)
+    while updates_done(run) < 18:  # in the middle of the second epoch
+        assert process.is_alive(), said.read_text()
+        time.sleep(0.001)
+    process.kill()
+    process.join()
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
+    assert {path.name.partition("-")[0] for path in kept} == {"file", "tokenizer", "tokens"}
+    done = program("train", small, "--run-dir", run, "--resume", *chosen)
     assert done.returncode == 0, done.stderr
-    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()} == kept
+    whole = train(small, tmp_path / "whole", *settings, f"data.cache_dir={tmp_path}/other")
+    assert whole.returncode == 0, whole.stderr
+    first, second = text_of((run / "train.log").read_text())
+    assert first == second
+    counts = [int(line.split()[0]) for line in first[0].splitlines()]
+    assert counts[0] == len(texts[0]) + len(texts[1]) == sum(counts[1:])
+    assert all(counts), "each filter has left out something"
+    assert text_of(whole.stderr) == [first]
+    assert_same_run(run, tmp_path / "whole")
 
 
 @pytest.mark.slow
