@@ -321,8 +321,10 @@ def test_a_pickle_is_refused_and_not_run(tmp_path: Path, kind: str) -> None:
 def test_a_damaged_model_file_is_never_called_a_pickle(path: Path, length: int) -> None:
     """The first bytes are the length of the header, and may look like the first bytes of a pickle or a zip archive."""
     text = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).ljust(length)
-    path.write_bytes(length.to_bytes(8, "little") + text.encode())
-    assert "cut short or damaged" in refusal(path)
+    content = length.to_bytes(8, "little") + text.encode()
+    for kept in (len(content), 8, 1):
+        path.write_bytes(content[:kept])
+        assert "cut short or damaged" in refusal(path)
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"format": "pt"}])

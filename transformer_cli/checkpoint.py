@@ -187,8 +187,9 @@ def _what_is_wrong(path: Path) -> str:
         start = file.read(9)
     if not start:
         return "is empty: its writing was cut off"
-    # safetensors begins with the length of its header, which may look like either; then comes the header's brace.
-    if start[8:] != b"{" and (start[:2] == b"PK" or start[:1] == b"\x80"):
+    # safetensors begins with the length of its header, which may look like either; then comes the header's brace. A
+    # file no longer than that tells nothing.
+    if start[8:] not in (b"", b"{") and (start[:2] == b"PK" or start[:1] == b"\x80"):
         return (
             "is not a safe model file: it looks like a PyTorch pickle, which can run code when it is opened, so it was "
             "not. Only safetensors files written by transformer_cli are read"
