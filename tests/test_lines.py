@@ -4,12 +4,15 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from transformer_cli.decoding.lines import (
+    LongLines,
     argument_lines,
     check_input,
     check_output,
@@ -23,7 +26,16 @@ from transformer_cli.decoding.lines import (
 from transformer_cli.decoding.translator import Translation
 from transformer_cli.errors import ConfigError, DataError
 
-BEST = Translation(text="Œuvre 你好", log_prob=-1.25, score=-1.0, n=4, truncated=False)
+BEST = Translation(
+    text="Œuvre 你好",
+    log_prob=-1.25,
+    score=-1.0,
+    n=4,
+    truncated=False,
+    ids=(4, 6, 5),
+    token_log_probs=(-0.5, -0.25, -0.375, -0.125),
+    source_ids=(5, 4),
+)
 SECOND = Translation(text="", log_prob=-12.34567, score=-9.87654, n=1, truncated=True)
 
 
@@ -142,9 +154,23 @@ def test_the_formats_of_plain_text(numbered: bool, scores: bool, expected: list[
     assert list(text_lines(7, [BEST, SECOND], numbered, scores)) == expected
 
 
+class Pieces:
+    """Ids 4, 5 and 6 as text."""
+
+    @staticmethod
+    def pieces(ids: Sequence[int]) -> list[str]:
+        return [("▁Œu", "vre", "▁你好")[i - 4] for i in ids]
+
+
+TOKENIZERS: Any = SimpleNamespace(source=Pieces, target=Pieces)
+
+
 def test_json_has_one_object_a_translation_unrounded_and_readable() -> None:
-    first, second = json_lines(7, [BEST, SECOND])
-    assert first == ('{"index": 7, "text": "Œuvre 你好", "score": -1.0, "log_prob": -1.25, "n": 4, "truncated": false}')
+    first, second = json_lines(7, [BEST, SECOND], TOKENIZERS)
+    assert first == (
+        '{"index": 7, "text": "Œuvre 你好", "score": -1.0, "log_prob": -1.25, "n": 4, "truncated": false, '
+        '"pieces": ["▁Œu", "▁你好", "vre"], "token_log_probs": [-0.5, -0.25, -0.375, -0.125]}'
+    )
     assert json.loads(second) == {
         "index": 7,
         "text": "",
@@ -152,4 +178,32 @@ def test_json_has_one_object_a_translation_unrounded_and_readable() -> None:
         "log_prob": -12.34567,
         "n": 1,
         "truncated": True,
+        "pieces": [],
+        "token_log_probs": [],
     }
+
+
+def test_alignments_stand_in_the_form_of_pharaoh_beside_the_pieces_of_the_source() -> None:
+    first, second = map(json.loads, json_lines(7, [BEST, SECOND], TOKENIZERS, [[(1, 0), (0, 1), (0, 2)], []]))
+    assert list(first)[-3:] == ["token_log_probs", "source_pieces", "alignment"]
+    assert (first["source_pieces"], first["alignment"]) == (["vre", "▁Œu"], "1-0 0-1 0-2")
+    assert (second["source_pieces"], second["alignment"]) == ([], "")
+
+
+def test_ten_long_lines_are_named_and_the_rest_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    long = LongLines(max_length=5)
+    for number in range(1, 25):
+        long.note(number, 5 + number % 2)
+    long.tell()
+    assert len(caplog.messages) == 11
+    assert caplog.messages[0].startswith("line 1 has 6 pieces, more than any line in training (data.max_length 5)")
+    assert [message.split()[1] for message in caplog.messages[:10]] == [str(n) for n in range(1, 20, 2)]
+    assert caplog.messages[10] == "12 lines were longer than any in training"
+
+
+def test_where_no_more_than_ten_lines_are_long_no_count_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    long = LongLines(max_length=5)
+    long.note(3, 5)
+    long.note(4, 6)
+    long.tell()
+    assert len(caplog.messages) == 1

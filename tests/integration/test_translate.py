@@ -168,12 +168,17 @@ def test_scores_are_the_log_probability_over_the_penalty_that_the_help_tells(
         assert float(score) == pytest.approx(float(log_prob) / penalty(int(n)), abs=1e-4)
 
 
-def test_json_lines_hold_six_keys_in_order(cli: Command, trained: Path) -> None:
+def test_json_lines_hold_eight_keys_in_order(cli: Command, trained: Path) -> None:
     done = cli("translate", trained, "di fo", "", "--format", "jsonl", "--n-best", 2)
     found = [json.loads(line) for line in lines(done.stdout)]
-    assert [list(one) for one in found] == [["index", "text", "score", "log_prob", "n", "truncated"]] * 3
+    keys = ["index", "text", "score", "log_prob", "n", "truncated", "pieces", "token_log_probs"]
+    assert [list(one) for one in found] == [keys] * 3
     assert [one["index"] for one in found] == [0, 0, 1]
-    assert found[2] == {"index": 1, "text": "", "score": 0.0, "log_prob": 0.0, "n": 0, "truncated": False}
+    assert found[2] == dict(zip(keys, [1, "", 0.0, 0.0, 0, False, [], []], strict=True))
+    for one in found:
+        assert "".join(one["pieces"]).replace("▁", " ").strip() == one["text"]
+        assert len(one["token_log_probs"]) == one["n"]
+        assert sum(one["token_log_probs"]) == pytest.approx(one["log_prob"], abs=1e-5)
     assert f"{found[0]['score']:.4f}" in cli("translate", trained, "di fo", "--scores").stdout
 
 
