@@ -1,177 +1,42 @@
 """The search against brute force, against a slow plain-Python rule, and against cases worked by hand.
 
-The model is a table from (sentence, prefix) to the logits of the next piece. Its state is the prefixes of its rows, so
-that a row sent to the wrong place reads the wrong logits.
+The model is a table from (sentence, prefix) to the logits of the next piece.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from itertools import pairwise, product
-from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from tables import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    A,
+    B,
+    C,
+    D,
+    Kind,
+    Prefix,
+    TableModel,
+    as_hypothesis,
+    assert_same,
+    brute_force,
+    log_softmax,
+    penalty,
+    random_table,
+    search,
+    slow_search,
+    written_table,
+)
 
-from transformer_cli.decoding.hypotheses import Hypothesis, SpecialIds, length_penalty
-from transformer_cli.decoding.search import SearchOptions, beam_search
-
-PAD, UNK, BOS, EOS, A, B, C, D = range(8)
-SPECIAL = SpecialIds(pad=PAD, bos=BOS, eos=EOS)
-
-Kind = Literal["wu", "avg", "none"]
-Prefix = tuple[int, ...]
-Table = Callable[[int, Prefix], Sequence[float]]  # the logits after this prefix of this sentence
-Rows = list[tuple[int, Prefix]]
-
-torch.set_num_threads(1)
-
-
-class TableModel:
-    """A model that looks its logits up. A sentence is its own number; a row is (sentence, prefix with bos)."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        self.starts = 0
-        self.shapes: list[tuple[int, int]] = []
-
-    def start(self, src: Tensor, src_mask: Tensor) -> Rows:
-        assert src_mask.shape == (len(src), 1, src.shape[1])
-        self.starts += 1
-        return [(sentence, ()) for sentence in src[:, 0].tolist()]
-
-    def step(self, tokens: Tensor, state: Rows) -> tuple[Tensor, Rows]:
-        self.shapes.append((tokens.shape[0], tokens.shape[1]))
-        state = [(s, (*prefix, token)) for (s, prefix), token in zip(state, tokens.flatten().tolist(), strict=True)]
-        assert all(prefix[0] == BOS for _, prefix in state)
-        return torch.tensor([self.table(s, prefix[1:]) for s, prefix in state]).view(*tokens.shape, -1), state
-
-    def reorder(self, state: Rows, rows: Tensor) -> Rows:
-        kept = [[state[row] for row in line] for line in rows.tolist()]
-        sentences = [{sentence for sentence, _ in line} for line in kept]
-        assert all(len(one) == 1 for one in sentences), "a line of rows mixes sentences"
-        order = [sentence for sentence, _ in state]
-        firsts = [order.index(*one) for one in sentences]
-        assert firsts == sorted(firsts), "the sentences changed places"
-        return [row for line in kept for row in line]
-
-
-def search(
-    table: Table,
-    limits: Sequence[int],
-    beam: int = 1,
-    n_best: int = 1,
-    alpha: float = 0.0,
-    kind: Kind = "wu",
-    sentences: Sequence[int] | None = None,
-    model: TableModel | None = None,
-) -> list[list[Hypothesis]]:
-    sentences = range(len(limits)) if sentences is None else sentences
-    src = torch.tensor([[sentence] for sentence in sentences])
-    return beam_search(
-        model or TableModel(table),
-        src,
-        torch.ones(len(src), 1, 1, dtype=torch.bool),
-        torch.tensor(limits),
-        SPECIAL,
-        SearchOptions(beam, alpha, kind, n_best),
-    )
-
-
-def random_table(seed: int, vocab: int, scale: float = 2.0, impossible: float = 0.0) -> Table:
-    """Logits drawn for each prefix; a share of them may be minus infinity, at least one finite."""
-
-    @cache
-    def logits(sentence: int, prefix: Prefix) -> list[float]:
-        generator = np.random.default_rng([seed, sentence, *prefix])
-        values = scale * generator.standard_normal(vocab)
-        forbidden = generator.random(vocab) < impossible
-        forbidden[A] = False
-        return [float(x) for x in np.where(forbidden, -np.inf, values).astype(np.float32)]
-
-    return logits
-
-
-def written_table(weights: Mapping[Prefix, Mapping[int, float]], vocab: int = 8) -> Table:
-    """Probabilities, up to a factor; a piece that is not named has none, a prefix that is not named ends."""
-
-    def logits(sentence: int, prefix: Prefix) -> list[float]:
-        row = weights.get(prefix, {EOS: 1.0})
-        return [math.log(row[token]) if row.get(token) else -math.inf for token in range(vocab)]
-
-    return logits
-
-
-def log_softmax(logits: Sequence[float]) -> list[float]:
-    largest = max(logits)
-    total = largest + math.log(sum(math.exp(x - largest) for x in logits))
-    return [x - total for x in logits]
-
-
-def penalty(n: int, alpha: float, kind: Kind) -> float:
-    return float({"wu": ((5 + n) / 6) ** alpha, "avg": n**alpha, "none": 1.0}[kind])
-
-
-def as_hypothesis(tokens: Prefix, log_probs: Sequence[float], alpha: float, kind: Kind) -> Hypothesis:
-    ended = tokens[-1] == EOS
-    n = len(tokens)
-    log_prob = sum(log_probs)
-    score = log_prob / penalty(n, alpha, kind)
-    return Hypothesis(tokens[:-1] if ended else tokens, tuple(log_probs), log_prob, score, n, not ended)
-
-
-Path = tuple[Prefix, tuple[float, ...]]  # pieces and the log-probability of each
-
-
-def continuations(table: Table, sentence: int, live: Sequence[Path]) -> list[Path]:
-    return [
-        ((*prefix, token), (*so_far, log_prob))
-        for prefix, so_far in live
-        for token, log_prob in enumerate(log_softmax(table(sentence, prefix)))
-        if token not in (PAD, BOS) and log_prob > -math.inf
-    ]
-
-
-def brute_force(table: Table, sentence: int, limit: int, n_best: int, alpha: float, kind: Kind) -> list[Hypothesis]:
-    """Every sequence that ends within the limit, and every one cut by it, best first."""
-    live: list[Path] = [((), ())]
-    pool: list[Path] = []
-    for _ in range(limit):
-        found = continuations(table, sentence, live)
-        pool += [one for one in found if one[0][-1] == EOS]
-        live = [one for one in found if one[0][-1] != EOS]
-    hypotheses = [as_hypothesis(tokens, log_probs, alpha, kind) for tokens, log_probs in pool + live]
-    return sorted(hypotheses, key=lambda one: -one.score)[:n_best]
-
-
-def slow_search(
-    table: Table, sentence: int, limit: int, beam: int, n_best: int, alpha: float, kind: Kind
-) -> list[Hypothesis]:
-    """The beam rule, sentence by sentence, in lists."""
-    live: list[Path] = [((), ())]
-    finished: list[Path] = []
-    for _ in range(limit):
-        ranked = sorted(continuations(table, sentence, live), key=lambda one: -sum(one[1]))[: 2 * beam]
-        finished += [one for one in ranked[:beam] if one[0][-1] == EOS]
-        live = [one for one in ranked if one[0][-1] != EOS][:beam]
-        if len(finished) >= beam:
-            break
-    else:
-        finished += live
-    hypotheses = [as_hypothesis(tokens, log_probs, alpha, kind) for tokens, log_probs in finished]
-    return sorted(hypotheses, key=lambda one: -one.score)[:n_best]
-
-
-def assert_same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
-    assert [(h.ids, h.n, h.truncated) for h in found] == [(h.ids, h.n, h.truncated) for h in expected]
-    assert [h.log_prob for h in found] == pytest.approx([h.log_prob for h in expected], abs=1e-4)
-    assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=1e-4)
-    for one, other in zip(found, expected, strict=True):
-        assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-4)
+from transformer_cli.decoding.hypotheses import Hypothesis, length_penalty
+from transformer_cli.decoding.search import best_continuations
+from transformer_cli.errors import UserError
 
 
 def p(hypothesis: Hypothesis) -> float:
@@ -479,3 +344,48 @@ def test_a_score_is_the_log_probability_over_the_penalty_of_the_length(kind: Kin
     for found in search(table, [8] * 10, beam=4, n_best=4, alpha=alpha, kind=kind):
         for h in found:
             assert h.score == pytest.approx(h.log_prob / penalty(h.n, alpha, kind), abs=1e-5)
+
+
+# ---------------------------------------------------------------------------------------------- what is fast
+
+
+@pytest.mark.parametrize("vocab", [5, 63, 64, 65, 127, 128, 129, 200, 640, 1000])
+@pytest.mark.parametrize(("width", "count"), [(1, 2), (1, 10), (5, 10), (8, 16)])
+def test_the_largest_by_blocks_are_the_largest_of_all(vocab: int, width: int, count: int) -> None:
+    count = min(count, width * vocab)
+    generator = torch.Generator().manual_seed(vocab)
+    log_probs = torch.randn(6, width, vocab, generator=generator).log_softmax(-1)
+    live = torch.randn(6, width, generator=generator)
+    log_probs[1, :, ::2] = -torch.inf  # impossible pieces, of which a whole block may consist
+    log_probs[2, 0, :-1] = -torch.inf
+    log_probs[3, :, : vocab // 2] = -torch.inf
+    live[4, width // 2 :] = -torch.inf  # dead rows
+    live[5] = -torch.inf
+    everything = (live.unsqueeze(-1) + log_probs).flatten(1)
+    top, place = best_continuations(live, log_probs, count)
+    assert torch.equal(top, everything.topk(count, dim=1).values)
+    assert torch.equal(top, everything.gather(1, place))
+    assert all(len(set(row)) == count for row in place.tolist()), "a continuation is there twice"
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_done_sentences_that_wait_in_the_batch_change_nothing(beam: int) -> None:
+    table = random_table(seed=21, vocab=9, scale=1.5)
+    limits = [1 + (7 * sentence) % 29 for sentence in range(30)]
+    model = TableModel(table)
+    together = search(table, limits, beam, beam, alpha=0.6, model=model)
+    sizes = [rows for rows, _ in model.shapes]
+    lengths = [max(h.n for h in found) for found in together]  # steps of each, or more where it was searched on
+    waiting = [size - sum(n > step for n in lengths) for step, size in enumerate(sizes)]
+    assert max(waiting) >= 2, "none waits"
+    assert len(set(sizes)) > 5, "none leaves"
+    for sentence, limit in enumerate(limits):
+        [alone] = search(table, [limit], beam, beam, alpha=0.6, sentences=[sentence])
+        assert_same(together[sentence], alone)
+
+
+def test_logits_that_are_not_numbers_are_an_error_whoever_else_is_in_the_batch() -> None:
+    fine = random_table(seed=22, vocab=9)
+    for beam in (1, 3):
+        with pytest.raises(UserError, match="no probabilities \\(NaN\\)"):
+            search(lambda s, prefix: [math.nan] * 9 if s == 1 else fine(s, prefix), [5, 5, 5], beam)
