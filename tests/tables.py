@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints
 from transformer_cli.decoding.hypotheses import Hypothesis, SpecialIds
-from transformer_cli.decoding.search import SearchOptions, beam_search
+from transformer_cli.decoding.search import SearchOptions, StepModel, beam_search
 
 PAD, UNK, BOS, EOS, A, B, C, D = range(8)
 SPECIAL = SpecialIds(pad=PAD, bos=BOS, eos=EOS)
@@ -67,7 +67,7 @@ def search(
     alpha: float = 0.0,
     kind: Kind = "wu",
     sentences: Sequence[int] | None = None,
-    model: TableModel | None = None,
+    model: StepModel[Any] | None = None,
     constraints: Constraints = NO_CONSTRAINTS,
 ) -> list[list[Hypothesis]]:
     sentences = range(len(limits)) if sentences is None else sentences

@@ -72,7 +72,7 @@ def sample(
         prefixes = torch.cat([prefixes, newest.unsqueeze(-1)], dim=2)
         history = torch.cat([history, log_probs.gather(2, newest.unsqueeze(-1))], dim=2)
 
-        ended = live & (newest == special.eos)
+        ended = live & (newest == special.eos) & history[..., -1].isfinite()
         cut = live & ~ended & (limits <= prefixes.shape[2]).unsqueeze(1) & history[..., -1].isfinite()
         totals = history.sum(2)
         finished.add(ended, prefixes, history, totals, truncated=False)

@@ -4,6 +4,7 @@ lines -> windows of many batches -> ids -> batches of like length -> search -> t
 """
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
@@ -85,6 +86,7 @@ class Translator:
         self.precision = precision
         self._searched: StepModel[Any] | None = None  # made when it is needed, for the weights may still change
         self._cells = decoding_cells(device)
+        self._positions = _learned_positions(config)
 
     @classmethod
     def load(
@@ -118,6 +120,7 @@ class Translator:
                     "have that differ only in their seed or go on from one another (training.init_from)"
                 )
             others.append(prepared(load_model(other, tokenizers, form)))
+            translator._positions = min(translator._positions, _learned_positions(other.config))
         decoders = [IncrementalDecoder(model) for model in (translator.model, *others)]
         translator._searched = Ensemble(decoders) if others else decoders[0]
         return translator
@@ -209,15 +212,12 @@ class Translator:
         LOGGER.warning("out of memory with %d lines at once: from here on about half as many", len(batch))
 
     def _check_positions(self, lines: list[Line]) -> None:
-        config = self.config.model
-        if config.positions == "sinusoidal":
-            return
         for line in lines:
-            if len(line.source) + 1 > config.max_positions:
+            if len(line.source) + 1 > self._positions:
                 raise LineError(
                     line.number,
                     f"has {len(line.source)} pieces, and this model's learned positions (model.max_positions "
-                    f"{config.max_positions}) take at most {config.max_positions - 1}: split the line",
+                    f"{self._positions}) take at most {self._positions - 1}: split the line",
                 )
 
     def _search(
@@ -243,10 +243,7 @@ class Translator:
     def _limit(self, line: Line, decoding: DecodingConfig) -> int:
         """The most steps; a batch's neighbours have no say in it, and a prefix may take as many as it needs."""
         limit = math.floor(decoding.max_length_a * len(line.source) + decoding.max_length_b)
-        limit = max(limit, len(line.prefix) + 1)
-        if self.config.model.positions == "learned":
-            limit = min(limit, self.config.model.max_positions)
-        return limit
+        return min(max(limit, len(line.prefix) + 1), self._positions)
 
     def _as_translation(self, line: Line, hypothesis: Hypothesis) -> Translation:
         return Translation(
@@ -259,6 +256,11 @@ class Translator:
             token_log_probs=hypothesis.token_log_probs,
             source_ids=tuple(line.source),
         )
+
+
+def _learned_positions(config: Config) -> int:
+    """How many positions a model has: without end, unless they are learned."""
+    return config.model.max_positions if config.model.positions == "learned" else sys.maxsize
 
 
 def load_tokenizers(protos: Mapping[str, bytes]) -> Tokenizers:
