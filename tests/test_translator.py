@@ -8,41 +8,21 @@ from typing import Any
 
 import pytest
 import torch
+from untrained import LINES, translator
 
 from transformer_cli import checkpoint
-from transformer_cli.config.schema import Config, DecodingConfig
-from transformer_cli.data.corpus import Pair
+from transformer_cli.config.schema import DecodingConfig
 from transformer_cli.data.lines import read_lines
-from transformer_cli.data.tokenizer import BOS, EOS, PAD, train_tokenizers
+from transformer_cli.data.tokenizer import BOS, EOS, PAD
 from transformer_cli.decoding import translator as module
 from transformer_cli.decoding.hypotheses import Hypothesis
 from transformer_cli.decoding.search import beam_search
 from transformer_cli.decoding.translator import Line, Translation, Translator, load_model, load_tokenizers
-from transformer_cli.errors import CheckpointError, DataError
+from transformer_cli.errors import CheckpointError, ConfigError, DataError
 from transformer_cli.model.masks import padding_mask, target_mask
-from transformer_cli.model.transformer import Transformer
 
 CPU = torch.device("cpu")
-LINES = ["ba ce di", "fo", "gu ha je ki lo mu na", "pe qi", "ro su ta ba ce di fo gu ha je", "ki lo"]
 EMPTY = Translation(text="", log_prob=0.0, score=0.0, n=0, truncated=False)
-
-
-def translator(sections: dict[str, Any] | None = None) -> Translator:
-    """A model that has learnt nothing, with its tokenizers."""
-    model = {"d_model": 16, "ffn_dim": 32, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 2}
-    values: dict[str, Any] = {
-        "name": "x",
-        "tokenizer": {"vocab_size": 50, "model_type": "bpe"},
-        "model": model,
-        "decoding": {"max_length_a": 0.5, "max_length_b": 4},  # it would hardly ever end by itself
-    }
-    for section, changes in (sections or {}).items():
-        values[section] = {**values.get(section, {}), **changes}
-    config = Config.model_validate(values)
-    tokenizers = train_tokenizers(lambda: (Pair(line, line.upper()) for line in LINES), config.tokenizer)
-    torch.manual_seed(2)
-    vocabularies = tokenizers.source.vocab_size, tokenizers.target.vocab_size
-    return Translator(Transformer(config.model, *vocabularies, pad=PAD), tokenizers, config, CPU, "fp32")
 
 
 @pytest.fixture(scope="module")
@@ -283,6 +263,73 @@ def test_weights_that_do_not_belong_to_the_configuration_are_refused(untrained: 
     cut = {key: (tensor[:1] if key == name else tensor) for key, tensor in file.weights.items()}
     with pytest.raises(CheckpointError, match="do not fit its configuration"):
         load_model(replace(file, weights=cut), untrained.tokenizers, "fused")
+
+
+# Several models
+
+
+def test_a_model_and_itself_translate_as_the_model_does(tmp_path: Path, untrained: Translator) -> None:
+    checkpoint.write(tmp_path / "model.safetensors", untrained.as_file({}))
+    both = Translator.load(tmp_path, device="cpu", ensemble=[tmp_path, tmp_path / "model.safetensors"])
+    for (two,), (one,) in zip(both.translate(LINES), untrained.translate(LINES), strict=True):
+        assert two.ids == one.ids
+        assert two.log_prob == pytest.approx(one.log_prob, abs=1e-5)
+
+
+def test_models_of_different_vocabularies_are_no_ensemble(tmp_path: Path, untrained: Translator) -> None:
+    checkpoint.write(tmp_path / "one.safetensors", untrained.as_file({}))
+    checkpoint.write(tmp_path / "two.safetensors", translator({"tokenizer": {"vocab_size": 48}}).as_file({}))
+    with pytest.raises(ConfigError, match=r"two\.safetensors has other tokenizers than .*one\.safetensors"):
+        Translator.load(tmp_path / "one.safetensors", ensemble=[tmp_path / "two.safetensors"])
+
+
+def test_an_ensemble_takes_lines_as_long_as_its_shortest_table_of_positions(
+    tmp_path: Path, untrained: Translator, learned: Translator
+) -> None:
+    checkpoint.write(tmp_path / "endless.safetensors", untrained.as_file({}))
+    checkpoint.write(tmp_path / "learned.safetensors", learned.as_file({}))
+    decoding = DecodingConfig(beam_size=1, max_length_b=100)
+    for one, other in (("endless", "learned"), ("learned", "endless")):
+        both = Translator.load(
+            tmp_path / f"{one}.safetensors", device="cpu", ensemble=[tmp_path / f"{other}.safetensors"]
+        )
+        assert next(both.translate(["bababababa"], decoding))[0].n <= 12
+        with pytest.raises(DataError, match=r"line 1 has 12 pieces.*max_positions 12\) take at most 11"):
+            list(both.translate(["bababababab"], decoding))
+
+
+# Prefixes
+
+
+def test_each_translation_begins_with_the_prefix_of_its_line(untrained: Translator) -> None:
+    prefixes = ["GU HA", "", "BA CE DI FO GU HA JE KI LO MU NA PE QI", "BA", "", "RO"]
+    target = untrained.tokenizers.target
+    found = list(
+        untrained.translate(LINES, DecodingConfig(beam_size=3, n_best=3, max_length_b=4), 4, prefixes=prefixes)
+    )
+    for prefix, translations in zip(prefixes, found, strict=True):
+        ids = tuple(target.encode(prefix))
+        assert all(one.ids[: len(ids)] == ids for one in translations)
+        assert all(one.text.startswith(prefix) for one in translations)
+    without = list(untrained.translate([LINES[1], LINES[4]], DecodingConfig(beam_size=3, n_best=3, max_length_b=4), 4))
+    assert [one.ids for one in found[1]] == [one.ids for one in without[0]]
+    assert [one.ids for one in found[4]] == [one.ids for one in without[1]]
+
+
+def test_a_prefix_beyond_the_limit_is_given_whole_with_one_step_more(untrained: Translator) -> None:
+    prefix = "BA CE DI FO GU HA"
+    ids = untrained.tokenizers.target.encode(prefix)
+    decoding = DecodingConfig(beam_size=2, max_length_a=0.0, max_length_b=2)
+    (best,) = next(untrained.translate(["fo"], decoding, prefixes=[prefix]))
+    assert best.n == len(ids) + 1
+    assert list(best.ids[: len(ids)]) == ids
+
+
+def test_too_few_prefixes_are_told_with_the_number_of_lines_they_serve(untrained: Translator) -> None:
+    for batch_size in (1, 64):
+        answers = untrained.translate(LINES, batch_size=batch_size, prefixes=["BA", "CE"])
+        with pytest.raises(DataError, match="there are prefixes for 2 lines, and there are more lines"):
+            list(answers)
 
 
 # A model that has seen a few updates only, so that hypotheses are close to each other: what leaks between neighbours

@@ -21,8 +21,9 @@ def align(translator: Translator, translations: Sequence[Translation]) -> list[A
     real = [one for one in translations if one.ids]
     if not real:
         return [[] for _ in translations]
+    translator.model.eval()
     src = pad_sequences([one.source_ids for one in real], suffix=EOS).to(translator.device)
-    tgt = pad_sequences([one.ids for one in real], prefix=BOS).to(translator.device)
+    tgt = pad_sequences([one.ids[:-1] for one in real], prefix=BOS).to(translator.device)  # what each piece came after
     with translator.autocast():
         maps = translator.model.attention_maps(src, padding_mask(src, PAD), tgt, target_mask(tgt, PAD))
     weights = maps.cross[max(len(maps.cross) - 2, 0)].mean(1)  # (B, T, S)

@@ -70,6 +70,7 @@ def score_ids(
 ) -> Iterator[Score]:
     """The scores of one batch of pairs in pieces, all computed at once."""
     device = translator.device
+    translator.model.eval()
     src = pad_sequences(sources, suffix=EOS).to(device)  # (B, S)
     tgt_in = pad_sequences(targets, prefix=BOS).to(device)  # (B, T)
     tgt_out = pad_sequences(targets, suffix=EOS).to(device)
