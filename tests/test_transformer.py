@@ -1,23 +1,20 @@
-"""The Transformer against the paper's formulas by hand, PyTorch's stacks, and itself without a cache."""
+"""The Transformer against the paper's formulas by hand and PyTorch's stacks."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
 
 import pytest
 import torch
 import torch.nn.functional as F
+from small_models import BOS, EOS, PAD, SMALL, V, both_forms, both_norms, build, every_tie, logits_of, small, words
 from torch import Tensor, nn
 
 import transformer_cli.model
 from transformer_cli.config.schema import ModelConfig
-from transformer_cli.decoding.hypotheses import SpecialIds
-from transformer_cli.decoding.search import SearchOptions, beam_search
 from transformer_cli.model.attention import AttentionForm, MultiHeadAttention, attention_weights
 from transformer_cli.model.blocks import LayerNorm, Linear
-from transformer_cli.model.incremental import DecoderState, IncrementalDecoder
+from transformer_cli.model.incremental import IncrementalDecoder
 from transformer_cli.model.masks import padding_mask, target_mask
 from transformer_cli.model.transformer import (
     FeedForward,
@@ -26,39 +23,7 @@ from transformer_cli.model.transformer import (
     sinusoids,
 )
 
-PAD, BOS, EOS = 0, 2, 3
-V = 23
-SMALL = ModelConfig(d_model=16, ffn_dim=32, num_heads=4, encoder_layers=2, decoder_layers=3, dropout=0.0)
 ALMOST_ALL = 1 - 1e-9  # a dropout that leaves nothing of a small tensor
-
-both_forms = pytest.mark.parametrize("form", get_args(AttentionForm))
-both_norms = pytest.mark.parametrize("norm", ["post", "pre"])
-every_tie = pytest.mark.parametrize("tie", ["all", "target", "none"])
-
-
-def small(**changes: Any) -> ModelConfig:
-    return ModelConfig(**SMALL.model_dump() | changes)
-
-
-def build(config: ModelConfig, form: AttentionForm = "fused") -> Transformer:
-    """With no weight left at a special value: biases and pad rows are not zero and gains are not 1."""
-    torch.manual_seed(1)
-    model = Transformer(config, V, V, PAD, form)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model.eval()
-
-
-def words(*lengths: int) -> Tensor:
-    """Random sentences of these lengths, padded to the longest."""
-    generator = torch.Generator().manual_seed(sum(lengths))
-    ids = torch.randint(EOS + 1, V, (len(lengths), max(lengths)), generator=generator)
-    return ids.masked_fill(torch.arange(max(lengths)) >= torch.tensor(lengths).unsqueeze(1), PAD)
-
-
-def logits_of(model: Transformer, src: Tensor, tgt: Tensor) -> Tensor:
-    return model.project(model(src, padding_mask(src, PAD), tgt, target_mask(tgt, PAD)))
 
 
 def embedded(model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor, Tensor]:
@@ -704,146 +669,6 @@ def test_what_the_pad_row_holds_does_not_reach_a_word(form: AttentionForm, norm:
     assert torch.equal(model(src, src_mask, tgt, tgt_mask)[tgt != PAD], hidden[tgt != PAD])
 
 
-# --- a word at a time: case C20 -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Prefixes:
-    src: Tensor  # (B, S)
-    words: Tensor  # (B, W, t)
-
-
-class WithoutCache:
-    """The same protocol with nothing kept but the words: every step runs both stacks over the whole prefix."""
-
-    def __init__(self, model: Transformer) -> None:
-        self.model = model
-
-    def start(self, src: Tensor, src_mask: Tensor) -> Prefixes:
-        return Prefixes(src, torch.empty(len(src), 1, 0, dtype=torch.long))
-
-    def step(self, tokens: Tensor, state: Prefixes) -> tuple[Tensor, Prefixes]:
-        prefixes = torch.cat([state.words, tokens.unsqueeze(-1)], dim=2)
-        src = state.src.repeat_interleave(tokens.shape[1], dim=0)
-        logits = logits_of(self.model, src, prefixes.flatten(0, 1))[:, -1]
-        return logits.view(*tokens.shape, -1), Prefixes(state.src, prefixes)
-
-    def reorder(self, state: Prefixes, rows: Tensor) -> Prefixes:
-        sentences = rows[:, 0] // state.words.shape[1]
-        return Prefixes(state.src[sentences], state.words.flatten(0, 1)[rows])
-
-
-@both_forms
-@both_norms
-@pytest.mark.parametrize(("positions", "tie"), [("sinusoidal", "all"), ("learned", "none")])
-def test_a_step_gives_the_logits_of_teacher_forcing(form: AttentionForm, norm: str, positions: str, tie: str) -> None:
-    model = build(small(norm=norm, positions=positions, tie_embeddings=tie), form)
-    src, tgt = words(5, 3, 1), words(7, 7, 7)
-    expected = logits_of(model, src, tgt)
-    decoder = IncrementalDecoder(model)
-    state = decoder.start(src, padding_mask(src, PAD))
-    for t in range(7):
-        logits, state = decoder.step(tgt[:, t : t + 1], state)
-        torch.testing.assert_close(logits.squeeze(1), expected[:, t], rtol=0, atol=1e-5)
-
-
-@both_forms
-@both_norms
-def test_a_reordered_cache_follows_its_rows(form: AttentionForm, norm: str) -> None:
-    model = build(small(norm=norm), form)
-    slow, decoder = WithoutCache(model), IncrementalDecoder(model)
-    src = words(5, 3, 4)
-    state, truth = decoder.start(src, padding_mask(src, PAD)), slow.start(src, padding_mask(src, PAD))
-    generator = torch.Generator().manual_seed(4)
-
-    def step_both(*shape: int) -> None:
-        nonlocal state, truth
-        tokens = torch.randint(EOS + 1, V, shape, generator=generator)
-        logits, state = decoder.step(tokens, state)
-        expected, truth = slow.step(tokens, truth)
-        torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
-
-    def reorder_both(rows: list[list[int]]) -> None:
-        nonlocal state, truth
-        state, truth = decoder.reorder(state, torch.tensor(rows)), slow.reorder(truth, torch.tensor(rows))
-
-    step_both(3, 1)
-    reorder_both([[0, 0, 0], [1, 1, 1], [2, 2, 2]])  # one row splits into three
-    step_both(3, 3)
-    reorder_both([[2, 0, 1], [4, 4, 3], [8, 8, 8]])  # permuted, one dies, two die
-    step_both(3, 3)
-    step_both(3, 3)  # and no reorder
-    reorder_both([[1, 0, 2], [8, 6, 6]])  # the second sentence is finished
-    step_both(2, 3)
-    reorder_both([[4, 3]])  # only the last is left, with fewer beams
-    step_both(1, 2)
-    assert state.position == 6
-
-
-def test_all_beams_of_a_sentence_share_one_memory() -> None:
-    decoder = IncrementalDecoder(build(SMALL))
-    src = words(5, 3)
-    state = decoder.start(src, padding_mask(src, PAD))
-    memories = [(layer.memory_keys, layer.memory_values) for layer in state.layers]
-    for rows in ([[0, 0, 0, 0], [1, 1, 1, 1]], [[3, 2, 1, 0], [4, 4, 5, 6]]):
-        _, state = decoder.step(torch.full(state.visible.shape[:2], BOS), state)
-        state = decoder.reorder(state, torch.tensor(rows))
-    for layer, (keys, values) in zip(state.layers, memories, strict=True):
-        assert layer.self_keys.shape == layer.self_values.shape == (2, 4, 32, 4)  # (B, H, places, K)
-        assert keys.shape == values.shape == (2, 4, 5, 4)  # (B, H, S, K)
-        assert layer.memory_keys is keys
-        assert layer.memory_values is values
-
-
-class NeverEnds(IncrementalDecoder):
-    """One that goes on to the limit."""
-
-    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        logits, state = super().step(tokens, state)
-        logits[..., EOS] = -torch.inf
-        return logits, state
-
-
-@pytest.mark.parametrize("beam", [1, 4])
-def test_two_hundred_steps_run_two_hundred_positions_and_one_encoder_pass(beam: int) -> None:
-    torch.manual_seed(1)
-    model = Transformer(SMALL, V, V, PAD).eval()
-    rows, encoded = [], []
-    model.decoder.layers[0].self_attention_norm.register_forward_hook(lambda _, x, y: rows.append(len(y)))
-    model.encoder.register_forward_hook(lambda _, x, y: encoded.append(len(y)))
-    src = words(5, 3)
-    translations = beam_search(
-        NeverEnds(model),
-        src,
-        padding_mask(src, PAD),
-        torch.tensor([200, 200]),
-        SpecialIds(PAD, BOS, EOS),
-        SearchOptions(beam_size=beam, length_penalty=0.0, length_penalty_type="none", n_best=1),
-    )
-    assert [len(hypotheses[0].ids) for hypotheses in translations] == [200, 200]
-    assert rows == [2] + [2 * beam] * 199  # one word of each row a step
-    assert encoded == [2]
-
-
-@both_norms
-def test_beam_search_finds_the_same_with_and_without_cache(norm: str) -> None:
-    model = build(small(norm=norm))
-    src = words(*(1 + i % 7 for i in range(20)))
-    limits = 1 + 2 * (src != PAD).sum(1)
-    options = SearchOptions(beam_size=4, length_penalty=0.6, length_penalty_type="wu", n_best=4)
-    found, truth = (
-        beam_search(searched, src, padding_mask(src, PAD), limits, SpecialIds(PAD, BOS, EOS), options)
-        for searched in (IncrementalDecoder(model), WithoutCache(model))
-    )
-    assert [[h.ids for h in hypotheses] for hypotheses in found] == [
-        [h.ids for h in hypotheses] for hypotheses in truth
-    ]
-    assert [h.log_prob for hypotheses in found for h in hypotheses] == pytest.approx(
-        [h.log_prob for hypotheses in truth for h in hypotheses], abs=1e-4
-    )
-    assert len({h.n for hypotheses in found for h in hypotheses}) >= 4  # sentences left the batch one after the other
-
-
 # --- attention to look at -------------------------------------------------------------------------------------------
 
 
@@ -926,16 +751,3 @@ def test_a_moved_model_takes_everything_along(positions: str) -> None:
     if positions == "sinusoidal":
         assert model.source_positions.table.dtype == torch.float64
     torch.testing.assert_close(logits.float(), logits_of(model.float(), src, tgt), rtol=1e-4, atol=1e-4)
-
-
-@both_forms
-def test_a_step_in_bfloat16_gives_what_the_whole_prefix_gives(form: AttentionForm) -> None:
-    model = build(SMALL, form).bfloat16()
-    src, tgt = words(5, 3), words(6, 6)
-    expected = logits_of(model, src, tgt)
-    assert expected.dtype == torch.bfloat16
-    decoder = IncrementalDecoder(model)
-    state = decoder.start(src, padding_mask(src, PAD))
-    for t in range(6):
-        logits, state = decoder.step(tgt[:, t : t + 1], state)
-        torch.testing.assert_close(logits.squeeze(1), expected[:, t], rtol=0.1, atol=0.1)
