@@ -10,17 +10,17 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from transformer_cli.config.schema import DecodingConfig
-from transformer_cli.data.tokenizer import is_blank
+from transformer_cli.data.tokenizer import SPACES, VANISHING, is_blank
 from transformer_cli.decoding.sampling import Sampling
 from transformer_cli.decoding.translator import Translation, Translator
 from transformer_cli.errors import LineError
 
-_CLOSING = "\"'”’»)\\]）」』】"
+_CLOSING = "\"'”’“‘»«)\\]）」』】"  # German quotes close with what opens English ones
 _WIDE = "。！？"
 _END = re.compile(rf"[{_WIDE}]+[{_CLOSING}]*\s*|[.!?…]+[{_CLOSING}]*\s+")
-_ABBREVIATION = re.compile(
-    r"(?:^|[\s(])(?:[^\W\d_]|\d{1,2}|[^\W\d_]\.[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Nr|No|vs|ca|bzw|vgl|evtl|Sr|Jr|Inc|Ltd|Co)\.$"
-)
+_WORDS = "Mr|Mrs|Ms|Hr|Fr|Dr|Prof|St|Nr|No|Fig|Abb|Abs|Art|vs|ca|bzw|vgl|evtl|Sr|Jr|Inc|Ltd|Co"
+_ABBREVIATION = re.compile(rf"(?:^|[\s(\"'“‘„‚«»])(?:[^\W\d_]|\d{{1,2}}|[^\W\d_]\.[^\W\d_]|{_WORDS})\.$")
+_LONGEST = 10  # characters that tell an abbreviation, and what stands before it
 _WITHOUT_SPACES = ("zh", "ja", "th", "lo", "km", "my")
 
 
@@ -29,15 +29,15 @@ def split_sentences(text: str) -> list[str]:
     if is_blank(text):
         return [text]
     sentences = []
-    start = 0
+    start, last = 0, len(text.rstrip(SPACES + VANISHING))
     for end in _END.finditer(text):
-        mark, behind = end.group().strip(), text[end.end() :]
+        mark = end.group().strip()
         if mark[0] not in _WIDE:
-            if behind[:1].islower():
+            if text[end.end() : end.end() + 1].islower():
                 continue
-            if mark == "." and _ABBREVIATION.search(text[: end.start() + 1]):
+            if mark == "." and _ABBREVIATION.search(text[max(end.start() - _LONGEST, 0) : end.start() + 1]):
                 continue
-        if not is_blank(behind):
+        if end.end() < last:
             sentences.append(text[start : end.end()].strip())
             start = end.end()
     return [*sentences, text[start:].strip()]
