@@ -1,9 +1,10 @@
 """A model in the format of CTranslate2, an inference engine in C++, and translating with that engine.
 
 Everything that a model of ours can be has its place there: post- and pre-norm, the activations, tied or separate
-vocabularies, positions as a table. Two things differ. The table of positions has an end, beyond which a line cannot be
-taken. And the engine ranks by n^alpha only: so it is asked for all that a search finished, with their
-log-probabilities, and the ranking is ours, `wu` included.
+vocabularies, positions as a table. Three things differ. The table of positions has an end, beyond which a line cannot
+be taken. The engine ranks by n^alpha only: so it is asked for more than a search of ours finishes, with their
+log-probabilities, and the end of the search and the ranking are ours, `wu` included. And what it is told to forbid has
+its probability shared out among the rest, so that a least length and n-grams are not asked of it.
 """
 
 import json
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 
 from transformer_cli import __version__
 from transformer_cli.config.schema import DecodingConfig
-from transformer_cli.data.tokenizer import EOS
+from transformer_cli.data.tokenizer import BOS, EOS, PAD
 from transformer_cli.decoding.hypotheses import Hypothesis, length_penalty
 from transformer_cli.decoding.sampling import Sampling
 from transformer_cli.decoding.score import score_ids
@@ -36,6 +37,7 @@ from transformer_cli.model.transformer import DecoderLayer, EncoderLayer, Learne
 from transformer_cli.run_files import locate
 
 _POSITIONS = 4096  # rows of the table written for sinusoids, which have no end of their own
+_SHORT_FIRST = -5.0  # an alpha by which the engine gives those first that were finished first
 _TIE = 1e-4  # difference of log-probability within which two translations count as equally good
 
 
@@ -52,6 +54,7 @@ def module() -> ModuleType:
 
 def export(translator: Translator, folder: Path, quantization: str | None) -> None:
     """Write the model and its tokenizers into a folder. ConfigError if it exists and is not empty."""
+    folder = folder.absolute()
     _check_folder(folder)
     spec = _specification(translator)
     spec.validate()
@@ -99,7 +102,11 @@ def export_with_proof(
                 )
             yield f"beam {beam_size}: {len(lines) - len(found)} of {len(lines)} lines the same, {len(found)} ties"
     export(translator, folder, quantization)
-    if quantization is not None:
+    if quantization is None:
+        return
+    if quantization not in module().get_supported_compute_types("cpu"):
+        yield f"in {quantization}: not compared, for this processor does not compute in it"
+    else:
         engine = CTranslate2Translator(translator, folder, quantization)
         found = differences(translator, engine, lines, 1)
         yield f"in {quantization}: {len(lines) - len(found)} of {len(lines)} lines the same, greedily"
@@ -139,16 +146,23 @@ class CTranslate2Translator(Translator):
     ) -> list[list[Hypothesis]]:
         if sampling is not None or any(line.prefix for line in lines):
             raise ConfigError("--engine ctranslate2 neither samples nor takes prefixes: leave the engine out for that")
+        for name in ("min_length", "no_repeat_ngram_size"):
+            if value := getattr(decoding, name):
+                raise ConfigError(
+                    f"--{name.replace('_', '-')} {value} gives other scores with --engine ctranslate2, which shares "
+                    "out the probability of what is forbidden: set it to 0, or leave the engine out"
+                )
         found: list[list[Hypothesis]] = [[] for _ in lines]
         limits = [min(self._limit(line, decoding), self._rows) for line in lines]
         waiting = list(range(len(lines)))
         longest = max(limits)
         while waiting:
-            # One limit holds for a whole call: those that went beyond their own are searched again within it.
+            # One limit holds for a whole call: those that had not enough within their own are searched again with it.
             results = self._call([lines[i] for i in waiting], decoding, longest)
             again = []
             for i, hypotheses in zip(waiting, results, strict=True):
-                if limits[i] < longest and any(len(ids) > limits[i] for ids, _ in hypotheses):
+                ended = sum(ids[-1] == EOS and len(ids) <= limits[i] for ids, _ in hypotheses)
+                if limits[i] < longest and ended < decoding.beam_size:
                     again.append(i)
                 else:
                     found[i] = _ranked(hypotheses, decoding)
@@ -157,34 +171,51 @@ class CTranslate2Translator(Translator):
         return found
 
     def _call(self, lines: Sequence[Line], decoding: DecodingConfig, limit: int) -> list[list[_Found]]:
-        """For each line the hypotheses that a search finished: their ids, the end symbol's included, and their
-        log-probabilities."""
+        """For each line twice as many finished hypotheses as the beam has, so that those of our search are among them:
+        their ids, the end symbol's included, and their log-probabilities."""
+        found = self._ask(lines, decoding, limit, [])
+        # What is suppressed has its probability shared out among the rest, so that is done only where it must be.
+        wrong = [i for i, one in enumerate(found) if any(not {PAD, BOS}.isdisjoint(ids) for ids, _ in one)]
+        if wrong:
+            again = self._ask([lines[i] for i in wrong], decoding, limit, [["<pad>"], ["<s>"]])
+            for i, one in zip(wrong, again, strict=True):
+                found[i] = one
+        return found
+
+    def _ask(
+        self, lines: Sequence[Line], decoding: DecodingConfig, limit: int, suppressed: list[list[str]]
+    ) -> list[list[_Found]]:
         source = self.tokenizers.source
+        patience = 1 if decoding.beam_size == 1 else 2
         results = self._engine.translate_batch(
             [[*source.pieces(line.source), "</s>"] for line in lines],
             beam_size=decoding.beam_size,
-            num_hypotheses=decoding.beam_size,
-            length_penalty=0.0,
+            patience=patience,
+            num_hypotheses=decoding.beam_size * patience,
+            length_penalty=_SHORT_FIRST,
             max_input_length=0,
             max_decoding_length=limit,
-            min_decoding_length=decoding.min_length,
-            no_repeat_ngram_size=decoding.no_repeat_ngram_size,
+            min_decoding_length=0,
             repetition_penalty=decoding.repetition_penalty,
-            suppress_sequences=[["<pad>"], ["<s>"]],
+            suppress_sequences=suppressed,
             return_end_token=True,
             return_scores=True,
         )
         return [
             [
-                (tuple(self._ids[piece] for piece in pieces), log_prob)
-                for pieces, log_prob in zip(result.hypotheses, result.scores, strict=True)
+                (tuple(self._ids[piece] for piece in pieces), score * len(pieces) ** _SHORT_FIRST)
+                for pieces, score in zip(result.hypotheses, result.scores, strict=True)
             ]
             for result in results
         ]
 
 
 def _ranked(found: Sequence[_Found], decoding: DecodingConfig) -> list[Hypothesis]:
-    """The n best by our score, which the engine does not know."""
+    """The n best of those that our search would have finished, by our score."""
+    ends = sorted(len(ids) for ids, _ in found if ids[-1] == EOS)
+    if len(ends) >= decoding.beam_size:
+        last = ends[decoding.beam_size - 1]  # by this step there were enough
+        found = [(ids, log_prob) for ids, log_prob in found if ids[-1] == EOS and len(ids) <= last]
     lengths = torch.tensor([len(ids) for ids, _ in found])
     penalties = length_penalty(lengths, decoding.length_penalty, decoding.length_penalty_type).tolist()
     hypotheses = [
@@ -204,16 +235,20 @@ def _ranked(found: Sequence[_Found], decoding: DecodingConfig) -> list[Hypothesi
 def beside(translator: Translator, run: Path) -> Path:
     """The export of a run in the folder `ctranslate2` beside its model file, made anew when the model has changed."""
     model = locate(run)
-    folder = model.parent / "ctranslate2"
+    folder, fresh = model.parent / "ctranslate2", model.parent / "ctranslate2.new"
     origin = {"model": model.name, "crc32": f"{zlib.crc32(model.read_bytes()):08x}", "version": __version__}
     record = folder / "exported_from.json"
     if record.is_file() and json.loads(record.read_text(encoding="utf-8")) == origin:
         return folder
     LOGGER.info("exporting the model to %s", folder)
+    if folder.exists() and not record.is_file():
+        raise ConfigError(f"{folder} was not made by --engine ctranslate2, which exports to there: rename it")
+    shutil.rmtree(fresh, ignore_errors=True)
+    export(translator, fresh, None)
+    (fresh / record.name).write_text(json.dumps(origin) + "\n", encoding="utf-8")
     if folder.exists():
         shutil.rmtree(folder)
-    export(translator, folder, None)
-    record.write_text(json.dumps(origin) + "\n", encoding="utf-8")
+    fresh.rename(folder)
     return folder
 
 
@@ -234,7 +269,14 @@ def differences(ours: Translator, theirs: Translator, lines: Sequence[str], beam
     those of a beam when their scores are equal.
     """
     decoding = ours.config.decoding.model_copy(
-        update={"beam_size": beam_size, "n_best": 1, "length_penalty": 1.0, "length_penalty_type": "avg"}
+        update={
+            "beam_size": beam_size,
+            "n_best": 1,
+            "length_penalty": 1.0,
+            "length_penalty_type": "avg",
+            "min_length": 0,
+            "no_repeat_ngram_size": 0,
+        }
     )
     found = []
     pairs = zip(lines, ours.translate(lines, decoding), theirs.translate(lines, decoding), strict=True)
@@ -329,7 +371,7 @@ def _together(theirs: Any, *ours: nn.Linear) -> None:
 
 def _array(tensor: Any) -> NDArray[np.float32]:
     array: NDArray[np.float32] = tensor.detach().float().cpu().contiguous().numpy()
-    return array
+    return array.copy()  # it is multiplied where it lies when it is quantized
 
 
 def _readme(translator: Translator, quantization: str | None) -> str:
