@@ -12,6 +12,7 @@ from transformer_cli.cli import options
 from transformer_cli.run_files import locate
 
 if TYPE_CHECKING:
+    from transformer_cli.config.schema import DecodingConfig
     from transformer_cli.decoding.translator import Translator
 
 
@@ -121,6 +122,7 @@ def translate(
         "--format": output_format,
         "--alignments": alignments,
         "--n-best": n_best,
+        "--beam-size": beam_size,
         "--prefix": prefix,
         "--prefix-file": prefix_file,
         "--sample": sample,
@@ -157,6 +159,8 @@ def translate(
     }
     if sample and n_best is not None:
         flags["beam_size"] = n_best  # as many are alive as are drawn
+    if split_sentences:
+        flags["n_best"] = 1
     options.check_decoding(flags)
 
     from transformer_cli.decoding.align import align
@@ -167,10 +171,12 @@ def translate(
     from transformer_cli.log import LOGGER, Progress
 
     set_threads(threads)
-    translator = Translator.load(run, device, "fp32" if precision == "int8" else precision, ensemble or [])
+    # What is exported is whole, whatever the engine is to compute in.
+    own = "fp32" if engine == "ctranslate2" or precision == "int8" else precision
+    translator = Translator.load(run, device, own, ensemble or [])
     decoding = options.decoding_from(translator.config.decoding, flags)
     if engine == "ctranslate2":
-        translator = _with_ctranslate2(translator, run, precision)
+        translator = _with_ctranslate2(translator, run, precision, decoding)
     if at_terminal:
         print("Type a sentence and press Enter; end with Ctrl-D. (--help shows other ways.)", file=sys.stderr)
     sentences = lines.argument_lines(text, errors) if text else lines.input_lines(source, errors)
@@ -217,7 +223,9 @@ def _check_combination(given: Mapping[str, object], *, sample: bool, split: bool
         raise ConfigError("give sentences as arguments or a file with --input, not both")
     if "--prefix" in given:
         refuse(["--prefix-file"], "and --prefix both say how translations begin: give one of them")
-    if not sample:
+    if sample:
+        refuse(["--beam-size"], "is for searching, and --sample draws (--n-best): leave one of them out")
+    else:
         refuse(["--temperature", "--top-k", "--top-p", "--seed"], "says how to draw: it needs --sample")
     if split:
         refuse(
@@ -235,8 +243,9 @@ def _check_combination(given: Mapping[str, object], *, sample: bool, split: bool
         raise ConfigError("--alignments needs --format jsonl, which has room for them")
 
 
-def _with_ctranslate2(translator: "Translator", run: Path, precision: str) -> "Translator":
-    from transformer_cli.export.ctranslate2 import CTranslate2Translator, beside
+def _with_ctranslate2(translator: "Translator", run: Path, precision: str, decoding: "DecodingConfig") -> "Translator":
+    from transformer_cli.export.ctranslate2 import CTranslate2Translator, beside, check_decoding
 
+    check_decoding(decoding)
     names = {"auto": "float32", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
     return CTranslate2Translator(translator, beside(translator, run), names[precision])

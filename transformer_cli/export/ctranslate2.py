@@ -97,8 +97,9 @@ def export_with_proof(
                 )
             if any(not one.tie for one in found):
                 raise UserError(
-                    "the exported model translates some lines differently (above), so nothing is exported: please "
-                    "report it"
+                    "the exported model translates some lines differently (above), so nothing is exported. A model that "
+                    "has hardly been trained finds padding as likely as words, which the engine treats otherwise: train "
+                    "it longer; if it is well trained, please report it"
                 )
             yield f"beam {beam_size}: {len(lines) - len(found)} of {len(lines)} lines the same, {len(found)} ties"
     export(translator, folder, quantization)
@@ -146,12 +147,7 @@ class CTranslate2Translator(Translator):
     ) -> list[list[Hypothesis]]:
         if sampling is not None or any(line.prefix for line in lines):
             raise ConfigError("--engine ctranslate2 neither samples nor takes prefixes: leave the engine out for that")
-        for name in ("min_length", "no_repeat_ngram_size"):
-            if value := getattr(decoding, name):
-                raise ConfigError(
-                    f"--{name.replace('_', '-')} {value} gives other scores with --engine ctranslate2, which shares "
-                    "out the probability of what is forbidden: set it to 0, or leave the engine out"
-                )
+        check_decoding(decoding)
         found: list[list[Hypothesis]] = [[] for _ in lines]
         limits = [min(self._limit(line, decoding), self._rows) for line in lines]
         waiting = list(range(len(lines)))
@@ -208,6 +204,16 @@ class CTranslate2Translator(Translator):
             ]
             for result in results
         ]
+
+
+def check_decoding(decoding: DecodingConfig) -> None:
+    """ConfigError for settings that the engine would understand otherwise."""
+    for name in ("min_length", "no_repeat_ngram_size"):
+        if value := getattr(decoding, name):
+            raise ConfigError(
+                f"--{name.replace('_', '-')} {value} gives other scores with --engine ctranslate2, which shares out "
+                "the probability of what is forbidden: set it to 0, or leave the engine out"
+            )
 
 
 def _ranked(found: Sequence[_Found], decoding: DecodingConfig) -> list[Hypothesis]:
