@@ -128,12 +128,14 @@ def test_a_line_with_its_own_limit_depends_on_no_neighbour(
     assert_equal(alone, list(engine.translate(MORE_LINES, SEARCHES["wu"], batch_size)))
 
 
-def test_n_best_lists_are_the_same_where_all_have_ended(tmp_path: Path) -> None:
-    own = model({"model": {"tie_embeddings": "none"}})
+@pytest.mark.parametrize("seed", [0, 1, 3, 5])
+def test_n_best_lists_are_the_same_where_all_have_ended(tmp_path: Path, seed: int) -> None:
+    own = model({"model": {"tie_embeddings": "none"}}, seed)
     with torch.no_grad():
-        own.model.output.weight[3, 0] += 0.2
+        own.model.output.weight[3, 0] += 0.22
     engine = exported(own, tmp_path)
-    decoding = DecodingConfig(beam_size=4, n_best=4, max_length_a=3.0, max_length_b=60)
+    # So large an alpha puts those that ended last before the first.
+    decoding = DecodingConfig(beam_size=4, n_best=4, length_penalty=3.0, max_length_a=3.0, max_length_b=60)
     compared = 0
     for ours, theirs in zip(own.translate(MORE_LINES, decoding), engine.translate(MORE_LINES, decoding), strict=True):
         assert len(ours) == len(theirs)
