@@ -34,7 +34,7 @@ from transformer_cli.data.lines import read_lines
 from transformer_cli.data.tokenizer import BOS, EOS, PAD
 from transformer_cli.decoding.translator import Translation, Translator
 from transformer_cli.evaluation.scores import corpus_scores, metric_tokenizer
-from transformer_cli.export.ctranslate2 import CTranslate2Translator, export
+from transformer_cli.export.ctranslate2 import export, module
 
 LIMIT = 60  # most steps of a line, everywhere
 ALPHA = 1.0  # of n^alpha, which all can rank by
@@ -49,10 +49,40 @@ def decoding(beam: int) -> DecodingConfig:
 
 
 def with_translator(translator: Translator) -> Translate:
-    """One of our translators, CTranslate2's included."""
+    """Ours."""
 
     def translate(lines: Sequence[str], beam: int, batch: int) -> list[Translation]:
         return [best[0] for best in translator.translate(lines, decoding(beam), batch)]
+
+    return translate
+
+
+def with_ctranslate2(translator: Translator, folder: Path, kind: str) -> Translate:
+    """CTranslate2 by itself: `translate --engine ctranslate2` asks it for more, to find exactly what we find."""
+    engine = module().Translator(
+        str(folder), device="cpu", compute_type=kind, inter_threads=1, intra_threads=torch.get_num_threads()
+    )
+    source, target = translator.tokenizers.source, translator.tokenizers.target
+    ids_of = {piece: i for i, piece in enumerate(target.pieces(range(target.vocab_size)))}
+
+    def translate(lines: Sequence[str], beam: int, batch: int) -> list[Translation]:
+        found = engine.translate_batch(
+            [[*source.pieces(ids), "</s>"] for ids in source.encode_batch(list(lines))],
+            max_batch_size=batch,
+            beam_size=beam,
+            length_penalty=ALPHA,
+            max_input_length=0,
+            max_decoding_length=LIMIT,
+            min_decoding_length=0,
+            suppress_sequences=[["<pad>"], ["<s>"]],
+            return_scores=True,
+        )
+        translations = []
+        for one in found:
+            ids = tuple(ids_of[piece] for piece in one.hypotheses[0])
+            n = min(len(ids) + 1, LIMIT)
+            translations.append(Translation(target.decode(ids), 0.0, one.scores[0], n, n == LIMIT, ids))
+        return translations
 
     return translate
 
@@ -193,7 +223,7 @@ def compare(run: Path, args: argparse.Namespace, folder: Path) -> None:
     else:
         export(ours, folder / "exported", None)
         for name, kind in ((THEIRS, "float32"), (THEIRS_INT8, "int8")):
-            systems[name] = with_translator(CTranslate2Translator(ours, folder / "exported", kind))
+            systems[name] = with_ctranslate2(ours, folder / "exported", kind)
     if importlib.util.find_spec("transformers") is None:
         note("generate is left out: pip install 'transformer-cli[bench]' brings it in")
     else:

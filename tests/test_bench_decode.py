@@ -63,6 +63,15 @@ def test_generate_gives_our_greedy_translations(translator: Translator) -> None:
     assert [one.n for one in theirs] == [one.n for one in ours]
 
 
+def test_ctranslate2_by_itself_gives_our_greedy_translations(translator: Translator, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    lines = [line for line in LINES if line]
+    bench.export(translator, tmp_path / "exported", None)
+    ours = bench.with_translator(translator)(lines, 1, 2)
+    theirs = bench.with_ctranslate2(translator, tmp_path / "exported", "float32")(lines, 1, 2)
+    assert [(one.text, one.n) for one in theirs] == [(one.text, one.n) for one in ours]
+
+
 def test_every_system_gets_the_same_turns_and_the_rate_is_of_the_median(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 0.0
     calls = []
