@@ -1,7 +1,6 @@
 """Scores equal sacreBLEU's own, to the last digit, and what stops them is said in one sentence."""
 
 import json
-import logging
 import math
 import os
 import subprocess
@@ -15,7 +14,18 @@ import sacrebleu
 
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation import scores
-from transformer_cli.evaluation.scores import Score, corpus_scores, metric_tokenizer, result_line, scores_json
+from transformer_cli.evaluation.scores import (
+    Interval,
+    Score,
+    corpus_scores,
+    metric_tokenizer,
+    named_set,
+    paired_bootstrap,
+    result_line,
+    result_table,
+    scores_json,
+    sentence_scores,
+)
 
 DATA = Path(os.environ.get("TRANSFORMER_CLI_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 VERSION = f"version:{sacrebleu.__version__}"
@@ -54,16 +64,16 @@ ENGLISH_REFERENCES = [
 ]
 GERMAN = ["Der Hund läuft über die Straße.", "Ich weiß es nicht, sagte sie.", "Größe: 3,5 m²"]
 GERMAN_REFERENCES = [["Ein Hund läuft über die Straße.", "Ich weiß nicht, sagte sie.", "Die Größe ist 3,5 m²."]]
+JAPANESE = ["彼は昨日、北京に行きました。", "この本（2019年）はとても良い！", "私はPython言語が好きです"]
+JAPANESE_REFERENCES = [["彼は昨日北京へ行った。", "この本（2019年）は非常に良い！", "私は Python 言語が好きです。"]]
 CHINESE = ["他昨天去了北京。", "这本书（2019年）很好！", "我喜欢Python语言"]
 CHINESE_REFERENCES = [["他昨天去过北京。", "这本书（2019年）非常好！", "我喜欢 Python 语言。"]]
 
 
 @pytest.fixture(autouse=True)
 def _nothing_said_yet() -> Iterator[None]:
-    scores._warn_tokenised.cache_clear()
     scores._mecab_or_char.cache_clear()
     yield
-    scores._warn_tokenised.cache_clear()
     scores._mecab_or_char.cache_clear()
 
 
@@ -158,26 +168,115 @@ def test_precisions_and_brevity_penalty_by_hand() -> None:
         (GERMAN, GERMAN_REFERENCES, "intl", False),
         (CHINESE, CHINESE_REFERENCES, "zh", False),
         (CHINESE, CHINESE_REFERENCES, "char", False),
+        (JAPANESE, JAPANESE_REFERENCES, "ja-mecab", False),
+        (JAPANESE, JAPANESE_REFERENCES, "char", False),
         (["", ""], [["not", "translated"]], "13a", False),
     ],
-    ids=["three references", "lower case", "no tokenizer", "German intl", "Chinese zh", "Chinese char", "empty"],
-)
-def test_scores_equal_the_sacrebleu_command(
+    ids=[
+        "three references", "lower case", "no tokenizer", "German intl", "Chinese zh", "Chinese char", "Japanese mecab",
+        "Japanese char", "empty",
+    ],
+)  # fmt: skip
+def test_scores_and_their_intervals_equal_the_sacrebleu_command(
     tmp_path: Path, hypotheses: list[str], references: list[list[str]], tokenize: str, lowercase: bool
 ) -> None:
+    if tokenize == "ja-mecab":
+        pytest.importorskip("MeCab", reason="the extra ja is not installed")
     reference_files = [write_lines(tmp_path / f"ref{number}", lines) for number, lines in enumerate(references)]
     hypothesis_file = write_lines(tmp_path / "hyp", hypotheses)
-    printed = sacrebleu_command(
-        [
-            *map(str, reference_files),
-            *("--input", str(hypothesis_file), "--metrics", "bleu", "chrf", "--width", "12"),
-            *("--tokenize", tokenize, *(["--lowercase"] if lowercase else [])),
-        ]
-    )
-    ours = corpus_scores(hypotheses, references, ["bleu", "chrf"], tokenize, lowercase)
-    assert [(score.name, round(score.value, 12), score.signature) for score in ours] == [
-        (result["name"], result["score"], result["signature"]) for result in json.loads(printed)
+    command = [
+        *map(str, reference_files),
+        *("--input", str(hypothesis_file), "--metrics", "bleu", "chrf", "ter", "--width", "12"),
+        *("--tokenize", tokenize, *(["--lowercase"] if lowercase else [])),
     ]
+    ours = corpus_scores(hypotheses, references, ["bleu", "chrf", "ter"], tokenize, lowercase)
+    assert [(score.name, round(score.value, 12), score.signature, score.interval) for score in ours] == [
+        (result["name"], result["score"], result["signature"], None)
+        for result in json.loads(sacrebleu_command(command))
+    ]
+    # Four times as many, for sacreBLEU's command breaks off where a resample scores exactly 0.
+    write_lines(hypothesis_file, hypotheses := hypotheses * 4)
+    references = [lines * 4 for lines in references]
+    for path, lines in zip(reference_files, references, strict=True):
+        write_lines(path, lines)
+    ours = corpus_scores(hypotheses, references, ["bleu", "chrf", "ter"], tokenize, lowercase, intervals=True)
+    assert [(score.name, round(score.value, 12), score.signature, score.interval) for score in ours] == [
+        (
+            result["name"],
+            result["score"],
+            result["signature"],
+            (result.get("confidence_mean", 0), result.get("confidence_var", 0)),
+        )
+        for result in json.loads(sacrebleu_command([*command, "--confidence"]))
+    ]
+
+
+def test_the_interval_of_a_few_lines_may_hold_scores_of_zero() -> None:
+    (chrf,) = corpus_scores(ENGLISH, ENGLISH_REFERENCES, ["chrf"], "13a", False, intervals=True)
+    assert chrf.value == corpus_scores(ENGLISH, ENGLISH_REFERENCES, ["chrf"], "13a", False)[0].value
+    assert chrf.interval is not None
+    assert 0 < chrf.interval.half < chrf.interval.mean
+    assert "|bs:1000|seed:12345|" in chrf.signature
+
+
+def test_chrf_plus_plus_counts_words_too_as_the_command_does(tmp_path: Path) -> None:
+    files = [str(write_lines(tmp_path / "ref", ENGLISH_REFERENCES[0])), "-i", str(write_lines(tmp_path / "h", ENGLISH))]
+    printed = sacrebleu_command([*files, "--metrics", "chrf", "--chrf-word-order", "2", "--width", "12"])
+    (ours,) = corpus_scores(ENGLISH, ENGLISH_REFERENCES[:1], ["chrf++"], "13a", False)
+    theirs = json.loads(printed)
+    assert (ours.name, round(ours.value, 12), ours.signature) == ("chrF2++", theirs["score"], theirs["signature"])
+    assert "|nw:2|" in ours.signature
+
+
+def test_ter_by_hand() -> None:
+    # One word is to be replaced and one to be added, in a reference of five words.
+    (ter,) = corpus_scores(["a b x d"], [["a b c d e"]], ["ter"], "13a", False)
+    assert ter.value == pytest.approx(100 * 2 / 5)
+
+
+def english_lines(count: int) -> tuple[list[str], list[str], list[str]]:
+    """References, translations with a word wrong in every third line, and with one missing in every second."""
+    words = ["the", "a", "small", "old", "dog", "cat", "house", "sees", "likes", "finds", "under", "near", "red"]
+    references = [" ".join(words[(7 * i + 3 * k * k + i * k) % 13] for k in range(6 + i % 7)) for i in range(count)]
+    wrong = [line.replace(" dog", " horse") if i % 3 == 0 else line for i, line in enumerate(references)]
+    short = [line.partition(" ")[2] if i % 2 else line for i, line in enumerate(references)]
+    return references, wrong, short
+
+
+def test_the_paired_bootstrap_equals_the_sacrebleu_command(tmp_path: Path) -> None:
+    references, ours, baseline = english_lines(40)
+    files = [
+        write_lines(tmp_path / name, lines) for name, lines in zip("rbo", (references, baseline, ours), strict=True)
+    ]
+    command = [str(files[0]), "-i", *map(str, files[1:]), "-m", "bleu", "chrf", "ter", "--paired-bs", "-w", "6"]
+    printed = " ".join(sacrebleu_command([*command, "--format", "latex"]).split())
+    found = paired_bootstrap(ours, baseline, [references], ["bleu", "chrf", "ter"], "13a", False)
+    assert [difference.score.name for difference in found] == ["BLEU", "chrF2", "TER"]
+    for difference in found:
+        for score in (difference.score, difference.baseline):
+            assert score.interval is not None
+            assert f"{score.value:.6f}" in printed
+            assert f"{score.interval.mean:.6f}" in printed
+            assert f"{score.interval.half:.6f}" in printed
+            assert "|bs:1000|seed:12345|" in score.signature
+        assert f"p = {difference.p_value:.4f}" in printed
+    assert any(difference.p_value > 0.01 for difference in found), "all too sure to tell p-values apart"
+
+
+def test_a_system_does_not_differ_from_itself() -> None:
+    references, ours, _ = english_lines(20)
+    (found,) = paired_bootstrap(ours, ours, [references], ["chrf"], "13a", False)
+    # All differences are 0, none is more: 1 of 1001.
+    assert (found.score, found.p_value) == (found.baseline, 1 / 1001)
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "ter"])
+def test_sentence_scores_equal_the_sacrebleu_command(tmp_path: Path, metric: str) -> None:
+    files = [str(write_lines(tmp_path / f"r{i}", lines)) for i, lines in enumerate(ENGLISH_REFERENCES)]
+    command = [*files, "-i", str(write_lines(tmp_path / "hyp", ENGLISH)), "-m", metric, "-sl", "-b", "-w", "12"]
+    theirs = [float(line) for line in sacrebleu_command(command).split()]
+    ours = [row[scores.NAMES[metric]] for row in sentence_scores(ENGLISH, ENGLISH_REFERENCES, [metric], "13a", False)]
+    assert [round(value, 12) for value in ours] == theirs
 
 
 def test_lower_case_changes_bleu_and_leaves_chrf() -> None:
@@ -212,7 +311,7 @@ def test_no_lines_are_refused() -> None:
 
 
 def test_an_unknown_metric_or_tokenizer_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"^there is no metric blue: choose bleu or chrf$"):
+    with pytest.raises(ConfigError, match=r"^there is no metric blue: choose bleu, chrf, chrf\+\+, ter$"):
         corpus_scores(["a"], [["a"]], ["blue"], "13a", False)
     with pytest.raises(ConfigError, match=r"^BLEU has no tokenizer 13b: choose one of none, zh, 13a, "):
         corpus_scores(["a"], [["a"]], ["bleu"], "13b", False)
@@ -296,35 +395,6 @@ def test_without_mecab_characters_are_counted_and_said_once_a_language(
     ]
 
 
-# --- what is said -------------------------------------------------------------------------------------------------
-
-
-def test_tokenised_text_is_said_once_in_our_words_alone(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
-    tokenised = ["This is a line ."] * 120
-    plain = ["This is a line."] * 120
-    bleu(tokenised, plain)
-    bleu(tokenised, plain)
-    assert [(record.name, record.getMessage()) for record in caplog.records] == [
-        (
-            "transformer_cli.evaluation.scores",
-            'the hypotheses look tokenised: a quarter or more of the lines end in " .". BLEU splits plain text by '
-            "itself; this score is not comparable with those of plain text",
-        )
-    ]
-    bleu(plain, tokenised)
-    assert [record.getMessage().split(":")[0] for record in caplog.records[1:]] == ["the references look tokenised"]
-
-
-def test_nothing_is_said_about_plain_text_or_without_a_tokenizer_or_without_bleu(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    bleu(["One.", "Two.", "Three.", "Four.", "Five ."], ["One.", "Two.", "Three.", "Four.", "Five."])
-    bleu(["One ."], ["One ."], tokenize="none")
-    corpus_scores(["One ."], [["One ."]], ["chrf"], "13a", False)
-    assert caplog.messages == []
-
-
 # --- how it is written --------------------------------------------------------------------------------------------
 
 EXAMPLE = [
@@ -346,3 +416,76 @@ def test_json_keeps_every_digit() -> None:
         "BLEU": {"score": 95.3149, "signature": EXAMPLE[0].signature},
         "chrF2": {"score": 97.396, "signature": EXAMPLE[1].signature},
     }
+
+
+def test_an_interval_stands_beside_its_score_and_under_sacrebleus_names_in_json() -> None:
+    score = Score("BLEU", 25.8766, "nrefs:1|bs:1000", Interval(25.8837, 1.756))
+    assert result_line("news", [score]) == "news BLEU 25.88 (25.88 ± 1.76) nrefs:1|bs:1000"
+    assert scores_json([score]) == {
+        "BLEU": {
+            "score": 25.8766,
+            "signature": "nrefs:1|bs:1000",
+            "confidence_mean": 25.8837,
+            "confidence_var": 1.756,
+        }
+    }
+
+
+def test_several_sets_make_one_table_with_columns_in_line() -> None:
+    rows = result_table({"news": EXAMPLE, "long talks": [Score("BLEU", 5.0, "s"), Score("chrF2", 100.0, "t")]})
+    assert rows == [
+        f"news       BLEU 95.31 chrF2 97.40  {EXAMPLE[0].signature}",
+        "long talks BLEU 5.00  chrF2 100.00 s",
+    ]
+    assert result_table({"test": EXAMPLE}) == [result_line("test", EXAMPLE)]
+
+
+# --- test sets by name --------------------------------------------------------------------------------------------
+
+
+def test_a_named_set_is_found_in_sacrebleus_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "wmt14" / "full"
+    folder.mkdir(parents=True)
+    source, reference = (write_lines(folder / f"wmt14_full.en-de.{name}", [name]) for name in ("src", "ref"))
+    for name in ("docid", "genre", "origlang"):
+        write_lines(folder / f"wmt14_full.en-de.{name}", ["x"])
+    script = (
+        "from transformer_cli.evaluation.scores import named_set\n"
+        "source, references = named_set('wmt14/full', 'en-de')\n"
+        "print(source, *references)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "SACREBLEU": str(tmp_path)},
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    assert done.stdout == f"{source} {reference}\n"
+
+
+def test_an_unknown_set_or_pair_is_refused_with_those_near_it() -> None:
+    with pytest.raises(ConfigError, match=r"^sacreBLEU has no test set wmt14/all: of that name there are wmt14/full, "):
+        named_set("wmt14/all", "en-de")
+    with pytest.raises(ConfigError, match=r"^sacreBLEU has no test set x: `sacrebleu --list` shows them all$"):
+        named_set("x", "en-de")
+    with pytest.raises(
+        ConfigError, match=r"^the test set wmt14/full has no language pair en-xx: --lang-pair is one of "
+    ):
+        named_set("wmt14/full", "en-xx")
+
+
+@pytest.mark.parametrize("failure", [URLError("no route to host"), SystemExit(1)], ids=["offline", "certificate"])
+def test_a_set_that_cannot_be_fetched_says_where_it_belongs(
+    monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    def get_source_file(name: str, pair: str) -> str:
+        raise failure
+
+    monkeypatch.setattr(scores, "get_source_file", get_source_file)
+    with pytest.raises(DataError) as refused:
+        named_set("wmt14/full", "en-de")
+    message = str(refused.value)
+    assert message.startswith("the test set wmt14/full is not on this machine, and fetching it failed (")
+    assert f"({type(failure).__name__}: {failure}). Go online once, or copy its folder " in message
+    assert message.endswith("/wmt14/full from a machine that has it")

@@ -22,6 +22,11 @@ def test_from_1_on_the_score_decides_whatever_the_loss() -> None:
     assert validation(9.0, 31.25).by("loss") == -9.0
 
 
+def test_chrf_is_not_taken_for_chrf_plus_plus() -> None:
+    scores = [Score("chrF2++", 30.0, ""), Score("chrF2", 40.0, "")]
+    assert Validation(2.0, 2.0, 1, scores, DecodingConfig(), [], []).by("chrf") == 40.0
+
+
 @pytest.mark.parametrize("bleu", [0.0, 0.3, 0.999])
 def test_below_1_the_loss_decides(bleu: float) -> None:
     assert validation(4.5, bleu).by("bleu") == -4.5

@@ -290,7 +290,9 @@ RUNS = {
         "decoding.length_penalty_type=avg", "decoding.max_length_a=0.5", "decoding.max_length_b=3",
         "decoding.min_length=1", "decoding.no_repeat_ngram_size=2", "decoding.repetition_penalty=1.1",
     ],
-    "evaluation": ["evaluation.tokenize=char", "evaluation.lowercase=true"],
+    "evaluation": [
+        "evaluation.tokenize=char", "evaluation.lowercase=true", "evaluation.metrics=[chrf++, ter, bleu]",
+    ],
     "every filter": [
         "data.filters.length_ratio=3.0", "data.filters.identical=true", "data.filters.duplicates=true",
         "data.filters.overlap=true", "data.filters.script=true",

@@ -55,7 +55,7 @@ def train(
     if not resume and not overwrite:
         refuse_if_taken(folder)
 
-    from transformer_cli.evaluation.scores import result_line
+    from transformer_cli.evaluation.scores import result_line, result_table
     from transformer_cli.log import LOGGER
     from transformer_cli.training.loop import train as run_training
 
@@ -72,6 +72,6 @@ def train(
         )
     LOGGER.info('\nTranslate with it:  transformer-cli translate %s "…"\n', shlex.quote(str(folder)))
     if len(result.scores) > 1:
-        for name, scores in result.scores.items():
-            print(result_line(name, scores))
+        for line in result_table(result.scores):
+            print(line)
     print(result_line(result.kind, next(iter(result.scores.values()))))

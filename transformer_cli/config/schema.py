@@ -300,7 +300,7 @@ class DecodingConfig(Section):
         return self
 
 
-Metric = Literal["bleu", "chrf"]
+Metric = Literal["bleu", "chrf", "chrf++", "ter"]
 MetricTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200", "spm"]
 
 

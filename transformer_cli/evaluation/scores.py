@@ -1,25 +1,44 @@
-"""Corpus scores through sacreBLEU, each with the signature that makes it comparable.
+"""Scores through sacreBLEU, each with the signature that makes it comparable; and the test sets that it knows by name.
 
-A score equals what the `sacrebleu` command prints for the same lines and options.
+A score, an interval and a p-value equal what the `sacrebleu` command prints for the same lines and options.
 """
 
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
-from sacrebleu import BLEU, CHRF, SACREBLEU_DIR
+from sacrebleu import BLEU, CHRF, SACREBLEU_DIR, TER
+from sacrebleu.significance import PairedTest, Result
+from sacrebleu.utils import get_available_testsets, get_langpairs_for_testset, get_reference_files, get_source_file
 
 from transformer_cli.errors import ConfigError, DataError
 
 logger = logging.getLogger(__name__)
 
-# sacreBLEU's advice names parameters of its own; what a user of ours should know is said below.
+# sacreBLEU's advice names parameters of its own; what a user of ours should know is said in `suspicions`.
 logging.getLogger("sacrebleu").setLevel(logging.CRITICAL)
+
+NAMES = {"bleu": "BLEU", "chrf": "chrF2", "chrf++": "chrF2++", "ter": "TER"}
+"""What sacreBLEU calls each metric."""
+LOWER_IS_BETTER = ("ter",)
+
+_RESAMPLES = 1000  # of a bootstrap, as the command takes
+_DIGITS = 12  # kept of an interval
 
 # Languages written in Chinese characters, by the codes in use: 13a would count a whole clause as one word.
 _CHINESE = ("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh")
 _MECAB = {"ja": "ja", "jpn": "ja", "ko": "ko", "kor": "ko"}
+
+
+class Interval(NamedTuple):
+    """Where 95 % of the scores of resampled lines lie: `mean` - `half` to `mean` + `half`."""
+
+    mean: float
+    half: float
 
 
 @dataclass(frozen=True)
@@ -29,9 +48,27 @@ class Score:
     name: str
     """As sacreBLEU writes it: `BLEU`, `chrF2`."""
     value: float
-    """0 to 100, not rounded."""
+    """0 to 100, not rounded; TER goes beyond, and is the better the lower."""
     signature: str
     """Such as `nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0`."""
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A metric of two systems on the same lines, and how probable so large a difference is if it were chance."""
+
+    score: Score
+    baseline: Score
+    p_value: float
+
+
+class Measure(NamedTuple):
+    """What is measured: `metrics` (`bleu`, `chrf`, `chrf++`, `ter`), and BLEU's tokenizer and case."""
+
+    metrics: Sequence[str]
+    tokenize: str
+    lowercase: bool
 
 
 def corpus_scores(
@@ -40,15 +77,73 @@ def corpus_scores(
     metrics: Sequence[str],
     tokenize: str,
     lowercase: bool,
+    intervals: bool = False,
 ) -> list[Score]:
-    """One score for each of `metrics` (`bleu`, `chrf`), in that order, over all lines together.
+    """One score for each of `metrics` (`bleu`, `chrf`, `chrf++`, `ter`), in that order, over all lines together.
 
     `references` holds one sequence for each reference set, line by line with the hypotheses. `tokenize` and
-    `lowercase` concern BLEU alone, as with sacreBLEU's `--tokenize` and `-lc`.
+    `lowercase` concern BLEU alone, as with sacreBLEU's `--tokenize` and `-lc`; `intervals` is its `--confidence`.
 
     Raises DataError when there are no lines or a reference set has another number of them, ConfigError when a metric
     or tokenizer is unknown or the tokenizer's package or model is missing.
     """
+    _check_lines(hypotheses, references)
+    return [_score(_metric(name, tokenize, lowercase), hypotheses, references, intervals) for name in metrics]
+
+
+def sentence_scores(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[str],
+    tokenize: str,
+    lowercase: bool,
+) -> list[dict[str, float]]:
+    """For each line the value of each metric by its name, as `sacrebleu --sentence-level` has it: BLEU counts only the
+    orders of n-grams that a line is long enough for. Arguments and errors are those of `corpus_scores`."""
+    _check_lines(hypotheses, references)
+    chosen = [_metric(name, tokenize, lowercase, of_sentences=True) for name in metrics]
+    rows = []
+    for hypothesis, *others in zip(hypotheses, *references, strict=True):
+        found = [metric.sentence_score(hypothesis, others) for metric in chosen]
+        rows.append({score.name: score.score for score in found})
+    return rows
+
+
+def paired_bootstrap(
+    hypotheses: Sequence[str],
+    baseline: Sequence[str],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[str],
+    tokenize: str,
+    lowercase: bool,
+) -> list[Difference]:
+    """A difference for each metric, with intervals, as `sacrebleu --paired-bs -i BASELINE HYPOTHESES` finds it.
+
+    Arguments and errors are those of `corpus_scores`.
+    """
+    _check_lines(hypotheses, references)
+    _check_lines(baseline, references)
+    systems = [("baseline", baseline), ("hypotheses", hypotheses)]
+    chosen = {name: _metric(name, tokenize, lowercase) for name in metrics}
+    signatures, results = PairedTest(systems, chosen, references, test_type="bs", n_samples=_RESAMPLES)()
+    differences = []
+    for name in (NAMES[metric] for metric in chosen):
+        before, after = results[name]
+        assert isinstance(before, Result)
+        assert isinstance(after, Result)
+        assert after.p_value is not None
+        score, other = (_of_result(name, result, signatures[name].format()) for result in (after, before))
+        differences.append(Difference(score, other, after.p_value))
+    return differences
+
+
+def _of_result(name: str, result: Result, signature: str) -> Score:
+    assert result.mean is not None
+    assert result.ci is not None
+    return Score(name, result.score, signature, Interval(float(result.mean), float(result.ci)))
+
+
+def _check_lines(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
     assert references, "a score needs a reference set"
     for number, reference in enumerate(references, start=1):
         if len(reference) != len(hypotheses):
@@ -58,34 +153,56 @@ def corpus_scores(
             )
     if not hypotheses:
         raise DataError("no lines to score: hypotheses and references are empty")
-    if "bleu" in metrics and tokenize != "none":
-        _warn_if_tokenised("hypotheses", hypotheses)
-        for reference in references:
-            _warn_if_tokenised("references", reference)
-    return [_score(_metric(name, tokenize, lowercase), hypotheses, references) for name in metrics]
 
 
-def _score(metric: BLEU | CHRF, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+def _score(
+    metric: BLEU | CHRF | TER, hypotheses: Sequence[str], references: Sequence[Sequence[str]], intervals: bool
+) -> Score:
+    if intervals:
+        return _score_with_interval(metric, hypotheses, references)
     result = metric.corpus_score(hypotheses, references)
     # The signature counts the reference sets, so it exists only after scoring.
     return Score(result.name, result.score, metric.get_signature().format())
 
 
-def _metric(name: str, tokenize: str, lowercase: bool) -> BLEU | CHRF:
+def _score_with_interval(
+    metric: BLEU | CHRF | TER, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+) -> Score:
+    try:
+        result = metric.corpus_score(hypotheses, references, n_bootstrap=_RESAMPLES)
+    except TypeError:
+        # Of a few lines some resamples score exactly 0, and these sacreBLEU averages with others only in its tests of
+        # several systems.
+        signatures, results = PairedTest([("", hypotheses)], {"": metric}, references, "bs", _RESAMPLES)()
+        ((name, (found,)),) = ((name, column) for name, column in results.items() if name in signatures)
+        assert isinstance(found, Result)
+        return _of_result(name, found, signatures[name].format())
+    signature = metric.get_signature().format()
+    # A score tells its interval only in writing, and leaves out one around 0.
+    told = json.loads(result.format(width=_DIGITS, signature=signature, is_json=True))
+    interval = Interval(told.get("confidence_mean", 0.0), told.get("confidence_var", 0.0))
+    return Score(result.name, result.score, signature, interval)
+
+
+def _metric(name: str, tokenize: str, lowercase: bool, of_sentences: bool = False) -> BLEU | CHRF | TER:
     match name:
         case "bleu":
-            return _bleu(tokenize, lowercase)
+            return _bleu(tokenize, lowercase, of_sentences)
         case "chrf":
             return CHRF()
+        case "chrf++":
+            return CHRF(word_order=2)
+        case "ter":
+            return TER()
         case _:
-            raise ConfigError(f"there is no metric {name}: choose bleu or chrf")
+            raise ConfigError(f"there is no metric {name}: choose {', '.join(NAMES)}")
 
 
-def _bleu(tokenize: str, lowercase: bool) -> BLEU:
+def _bleu(tokenize: str, lowercase: bool, of_sentences: bool = False) -> BLEU:
     if tokenize not in BLEU.TOKENIZERS:
         raise ConfigError(f"BLEU has no tokenizer {tokenize}: choose one of {', '.join(BLEU.TOKENIZERS)}")
     try:
-        return BLEU(lowercase=lowercase, tokenize=tokenize)
+        return BLEU(lowercase=lowercase, tokenize=tokenize, effective_order=of_sentences)
     # A missing package, a wrong dictionary, a failed download and a damaged model each end in an error of their own,
     # a failed certificate in sys.exit.
     except (Exception, SystemExit) as error:
@@ -104,21 +221,6 @@ def _remedy(tokenize: str, error: BaseException) -> str:
 
 def _install(extra: str) -> str:
     return f'pip install "transformer-cli[{extra}]"'
-
-
-def _warn_if_tokenised(what: str, lines: Sequence[str]) -> None:
-    # Plain text hardly ever has a space before its last full stop.
-    if 4 * sum(line.rstrip().endswith(" .") for line in lines) >= len(lines):
-        _warn_tokenised(what)
-
-
-@cache  # once a process
-def _warn_tokenised(what: str) -> None:
-    logger.warning(
-        'the %s look tokenised: a quarter or more of the lines end in " .". BLEU splits plain text by itself; this '
-        "score is not comparable with those of plain text",
-        what,
-    )
 
 
 def metric_tokenizer(language: str) -> str:
@@ -150,12 +252,57 @@ def _mecab_or_char(language: str) -> str:
     return tokenizer
 
 
+def named_set(name: str, pair: str) -> tuple[Path, list[Path]]:
+    """The source file and the reference files of one of sacreBLEU's test sets, such as `wmt14/full` in `en-de`.
+
+    What is not on this machine is fetched over the network. Raises ConfigError for an unknown set or pair, DataError
+    when it cannot be fetched.
+    """
+    if name not in get_available_testsets():
+        near = [other for other in get_available_testsets() if other.split("/")[0] == name.split("/")[0]]
+        known = f"of that name there are {', '.join(near)}" if near else "`sacrebleu --list` shows them all"
+        raise ConfigError(f"sacreBLEU has no test set {name}: {known}")
+    pairs = get_langpairs_for_testset(name)
+    if pair not in pairs:
+        raise ConfigError(f"the test set {name} has no language pair {pair}: --lang-pair is one of {', '.join(pairs)}")
+    try:
+        return Path(get_source_file(name, pair)), [Path(file) for file in get_reference_files(name, pair)]
+    # A failed download, an archive that has changed and a certificate each end in an error of their own or sys.exit.
+    except (Exception, SystemExit) as error:
+        raise DataError(
+            f"the test set {name} is not on this machine, and fetching it failed ({type(error).__name__}: {error}). Go "
+            f"online once, or copy its folder {SACREBLEU_DIR}/{name} from a machine that has it"
+        ) from error
+
+
 def result_line(label: str, scores: Sequence[Score]) -> str:
     """`test BLEU 95.31 chrF2 97.40 nrefs:1|…`: the scores with two decimals, then the signature of the first."""
-    numbers = [f"{score.name} {score.value:.2f}" for score in scores]
-    return " ".join([label, *numbers, scores[0].signature])
+    return " ".join([label, *map(in_words, scores), scores[0].signature])
+
+
+def in_words(score: Score) -> str:
+    """`BLEU 95.31`, and with an interval `BLEU 95.31 (95.30 ± 0.52)`."""
+    around = "" if score.interval is None else f" ({score.interval.mean:.2f} ± {score.interval.half:.2f})"
+    return f"{score.name} {score.value:.2f}{around}"
+
+
+def result_table(results: Mapping[str, Sequence[Score]]) -> list[str]:
+    """A result line for each set, with the columns of all in line."""
+    rows = [[name, *map(in_words, scores)] for name, scores in results.items()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        " ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=True)), scores[0].signature])
+        for row, scores in zip(rows, results.values(), strict=True)
+    ]
 
 
 def scores_json(scores: Sequence[Score]) -> dict[str, dict[str, float | str]]:
-    """`{"BLEU": {"score": …, "signature": …}, …}`, not rounded."""
-    return {score.name: {"score": score.value, "signature": score.signature} for score in scores}
+    """`{"BLEU": {"score": …, "signature": …}, …}`, not rounded; intervals under the names that sacreBLEU gives them."""
+    return {score.name: _score_json(score) for score in scores}
+
+
+def _score_json(score: Score) -> dict[str, float | str]:
+    plain: dict[str, float | str] = {"score": score.value, "signature": score.signature}
+    if score.interval is not None:
+        plain |= {"confidence_mean": score.interval.mean, "confidence_var": score.interval.half}
+    return plain

@@ -20,7 +20,9 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.device import autocast
 from transformer_cli.errors import DataError
-from transformer_cli.evaluation.scores import Score, corpus_scores, metric_tokenizer, scores_json
+from transformer_cli.evaluation.scores import NAMES, Score, corpus_scores, metric_tokenizer, scores_json
+from transformer_cli.evaluation.suspicions import suspicions_of_references
+from transformer_cli.log import LOGGER
 from transformer_cli.training.loss import smoothed_cross_entropy
 from transformer_cli.training.step import batch_loss
 
@@ -44,7 +46,7 @@ class Validation:
         """What `best_metric` makes of it, higher being better: the score, or, where that says nothing yet, minus the
         loss, which is below every score; minus infinity for a loss that is no number."""
         if metric != "loss":
-            score = next(score.value for score in self.scores if score.name.lower().startswith(metric))
+            score = next(score.value for score in self.scores if score.name == NAMES[metric])
             if score >= _SCORE_THAT_COUNTS:
                 return score
         return -self.loss if math.isfinite(self.loss) else -math.inf
@@ -88,6 +90,8 @@ class Validator:
         self.dataset = encode_pairs(self.pairs, tokenizers, FilterCounts())
         if len(self.dataset) == 0:
             raise DataError("data.valid: no pair has text on both sides, so that nothing could be measured")
+        for words in suspicions_of_references([pair.target for pair in pairs], _tokenizer(config)):
+            LOGGER.warning("data.valid: %s", words)
 
     def validate(self, translator: Translator) -> Validation:
         """Translate every line with the validation beam, and score what comes out."""
@@ -142,5 +146,8 @@ def check_positions(config: Config, tokenizers: Tokenizers, key: str, pairs: Seq
 def score_texts(hypotheses: Sequence[str], references: Sequence[str], config: Config) -> list[Score]:
     """Scores under the configuration's metrics, with the tokenizer that fits its target language."""
     evaluation = config.evaluation
-    tokenize = evaluation.tokenize or metric_tokenizer(config.data.target_lang)
-    return corpus_scores(hypotheses, [references], evaluation.metrics, tokenize, evaluation.lowercase)
+    return corpus_scores(hypotheses, [references], evaluation.metrics, _tokenizer(config), evaluation.lowercase)
+
+
+def _tokenizer(config: Config) -> str:
+    return config.evaluation.tokenize or metric_tokenizer(config.data.target_lang)

@@ -1,0 +1,122 @@
+"""What makes a score say less than it seems to: text that is not plain, and lines that do not belong together.
+
+Each suspicion is a sentence with its count and its first line as an example. None changes a score.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from transformer_cli.data.alignment import find_shift
+from transformer_cli.data.scripts import Scripts, expected_scripts, in_other_script, script_of
+from transformer_cli.evaluation.scores import Measure
+
+_MANY = 0.25  # share of the lines, for what also plain text has now and then
+_SOME = 0.1  # for what names and numbers alone make a few lines look like
+_FEW = 0.01  # for what plain text hardly ever has
+_LONG_WORD = 20  # characters; in a language with spaces a line so long has one
+
+_TOKENISED = re.compile(r" \.\s*$| @-@ ")
+_SUBWORD = re.compile(r"\u2581|@@(?= |$)")
+_ESCAPE = re.compile(r"&(?:quot|apos|amp|lt|gt|nbsp|#\d+|#x[0-9a-fA-F]+);")
+
+_Lines = Sequence[str]
+
+
+def suspicions(
+    hypotheses: _Lines, references: Sequence[_Lines], sources: _Lines | None, language: str, measure: Measure
+) -> Iterator[str]:
+    """What is odd about hypotheses and what they are scored against, in words.
+
+    `language` is that of the target, `und` if it is unknown. With the tokenizer `none`, tokenised text is expected.
+    """
+    yield from _not_plain("hypotheses", hypotheses, measure.tokenize)
+    for reference in references:
+        yield from suspicions_of_references(reference, measure.tokenize)
+    if "ter" in measure.metrics and (found := _without_spaces(references[0])):
+        yield f"TER compares words between spaces, and the references have none in {found}: it says little there"
+    yield from _in_other_script(hypotheses, references, language)
+    if sources is not None:
+        yield from _equal_to_the_source(hypotheses, references, sources)
+    yield from _shifted(hypotheses, references[0], sources)
+
+
+def suspicions_of_references(references: _Lines, tokenize: str) -> Iterator[str]:
+    """What can be said of references before there are hypotheses."""
+    return _not_plain("references", references, tokenize)
+
+
+def _without_spaces(lines: _Lines) -> str:
+    return _share(lines, lambda line: len(line) > _LONG_WORD and " " not in line, _MANY)
+
+
+def _not_plain(what: str, lines: _Lines, tokenize: str) -> Iterator[str]:
+    if tokenize != "none" and (found := _share(lines, _TOKENISED.search, _MANY)):
+        yield (
+            f'the {what} look tokenised: {found} end in " ." or hold " @-@ ". Metrics split plain text by themselves; '
+            "this score is not comparable with those of plain text"
+        )
+    if found := _share(lines, _SUBWORD.search, _FEW):
+        yield f"the {what} look cut into subwords: {found} hold \u2581 or @@. Put the pieces together before scoring"
+    if found := _share(lines, _ESCAPE.search, _FEW):
+        yield f"the {what} hold HTML escapes such as &quot; in {found}. Turn them into characters on both sides"
+
+
+def _in_other_script(hypotheses: _Lines, references: Sequence[_Lines], language: str) -> Iterator[str]:
+    expected = expected_scripts(language)
+    if expected:
+        if found := _share(references[0], lambda line: in_other_script(line, expected), _SOME):
+            yield f"the references are not in the script of {language}: {found}. Are they the right file?"
+        if found := _share(hypotheses, lambda line: in_other_script(line, expected), _SOME):
+            yield f"the hypotheses are not in the script of {language}: {found}. Are they the right file?"
+        return
+    odd = [
+        number
+        for number, (line, reference) in enumerate(zip(hypotheses, references[0], strict=True), 1)
+        if in_other_script(line, _scripts(reference))
+    ]
+    if len(odd) >= _SOME * len(hypotheses) and odd:
+        yield (
+            f"the hypotheses are in another script than the references: {_told(odd, len(hypotheses))}. Are they the "
+            "right files?"
+        )
+
+
+def _scripts(line: str) -> Scripts:
+    return frozenset(script for script in map(script_of, set(line)) if script)
+
+
+def _equal_to_the_source(hypotheses: _Lines, references: Sequence[_Lines], sources: _Lines) -> Iterator[str]:
+    """Copies that no reference wants: a name or a number is the same in both languages."""
+    copied = [
+        number
+        for number, (hypothesis, source, *wanted) in enumerate(zip(hypotheses, sources, *references, strict=True), 1)
+        if source.strip() and hypothesis.strip() == source.strip() and source.strip() not in map(str.strip, wanted)
+    ]
+    if copied and len(copied) >= _SOME * len(sources):
+        yield f"the hypotheses are the source itself in {_told(copied, len(sources))}: they are not translated there"
+
+
+def _shifted(hypotheses: _Lines, references: _Lines, sources: _Lines | None) -> Iterator[str]:
+    pairs = [("hypotheses", hypotheses, "references", references)]
+    if sources is not None:
+        pairs.append(("sources", sources, "references", references))
+    for what, lines, other, others in pairs:
+        if shift := find_shift([len(line) for line in lines], [len(line) for line in others]):
+            if shift.offset is None:
+                where = f"lines {shift.first} to {shift.last} have lengths that do not go together"
+            else:
+                where = (
+                    f"from line {shift.first} to line {shift.last}, line N of the {what} fits line "
+                    f"N{shift.offset:+d} of the {other}"
+                )
+            yield f"{what} and {other} seem out of step: {where}. Look for a line that is missing or there twice"
+
+
+def _share(lines: _Lines, odd: Callable[[str], object], least: float) -> str:
+    """`N of M lines (the first: line K)` where at least this share is odd, else nothing."""
+    found = [number for number, line in enumerate(lines, 1) if odd(line)]
+    return _told(found, len(lines)) if found and len(found) >= least * len(lines) else ""
+
+
+def _told(found: Sequence[int], count: int) -> str:
+    return f"{len(found):,} of {count:,} lines (the first: line {found[0]})"
