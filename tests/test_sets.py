@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.evaluation.sets import EvaluationSet, language_of, set_from_files, sets_of_run
+from transformer_cli.evaluation.sets import EvaluationSet, language_of, more_hypotheses, set_from_files, sets_of_run
 
 
 def corpus(folder: Path, name: str, pairs: list[tuple[str, str]]) -> str:
@@ -32,8 +32,8 @@ def run(tmp_path: Path) -> Path:
     return run
 
 
-NEWS = EvaluationSet("news", ["a", "b", "c"], [["A", "B", "C"]])
-TALKS = EvaluationSet("talks", ["c"], [["C"]])
+NEWS = EvaluationSet("news", [["A", "B", "C"]], ["a", "b", "c"])
+TALKS = EvaluationSet("talks", [["C"]], ["c"])
 
 
 @pytest.mark.parametrize("part", ["", "model.safetensors", "checkpoints/step-00000010.safetensors"])
@@ -53,18 +53,18 @@ def test_the_run_is_found_from_inside_it(run: Path, place: str, name: str, monke
 def test_without_test_sets_it_is_the_validation_set(run: Path) -> None:
     config = run / "config.yaml"
     config.write_text(config.read_text().split("  test:")[0])
-    assert sets_of_run(run, None, "strict") == [EvaluationSet("valid", ["v", "w"], [["V", "W"]])]
+    assert sets_of_run(run, None, "strict") == [EvaluationSet("valid", [["V", "W"]], ["v", "w"])]
 
 
 def test_a_limit_counts_lines_of_each_set(run: Path) -> None:
-    assert sets_of_run(run, 1, "strict") == [EvaluationSet("news", ["a"], [["A"]]), TALKS]
+    assert sets_of_run(run, 1, "strict") == [EvaluationSet("news", [["A"]], ["a"]), TALKS]
 
 
 def test_bytes_that_are_not_utf8_are_refused_or_replaced(run: Path, tmp_path: Path) -> None:
     (tmp_path / "second.src").write_bytes(b"c\xff\n")
     with pytest.raises(DataError, match=r"second\.src, line 1: byte 2 of the line is 0xFF"):
         sets_of_run(run, None, "strict")
-    assert sets_of_run(run, None, "replace")[1] == EvaluationSet("talks", ["c\ufffd"], [["C"]])
+    assert sets_of_run(run, None, "replace")[1] == EvaluationSet("talks", [["C"]], ["c\ufffd"])
 
 
 def test_a_model_file_by_itself_names_no_sets(tmp_path: Path) -> None:
@@ -86,21 +86,36 @@ def file(tmp_path: Path) -> Callable[[str, str], Path]:
 
 def test_files_make_a_set_named_after_the_first_reference(file: Callable[[str, str], Path]) -> None:
     source, one, two = file("in.en", "a\nb\n"), file("ref.de", "A\nB\n"), file("ref2.de", "X\nY\n")
-    assert set_from_files(source, [one, two], None, "strict") == EvaluationSet(
-        "ref.de", ["a", "b"], [["A", "B"], ["X", "Y"]]
+    assert set_from_files([one, two], None, "strict", source) == EvaluationSet(
+        "ref.de", [["A", "B"], ["X", "Y"]], ["a", "b"]
     )
-    assert set_from_files(source, [one, two], 1, "strict") == EvaluationSet("ref.de", ["a"], [["A"], ["X"]])
+    assert set_from_files([one, two], 1, "strict", source) == EvaluationSet("ref.de", [["A"], ["X"]], ["a"])
+
+
+def test_translations_that_are_there_may_come_with_their_source(file: Callable[[str, str], Path]) -> None:
+    hypothesis, source, reference = file("hyp", "x\ny\n"), file("in.en", "a\nb\n"), file("ref.de", "A\nB\n")
+    alone = set_from_files([reference], None, "strict", hypothesis=hypothesis)
+    assert alone == EvaluationSet("ref.de", [["A", "B"]], None, ["x", "y"])
+    both = set_from_files([reference], None, "strict", source, hypothesis)
+    assert both == EvaluationSet("ref.de", [["A", "B"]], ["a", "b"], ["x", "y"])
+
+
+def test_other_translations_must_be_as_many(file: Callable[[str, str], Path]) -> None:
+    one = EvaluationSet("news", [["A", "B"]])
+    assert more_hypotheses(file("two", "x\ny\n"), one, None, "strict") == ["x", "y"]
+    with pytest.raises(DataError, match=r"three has 3 lines and the set news has 2: they must be parallel"):
+        more_hypotheses(file("three", "x\ny\nz\n"), one, None, "strict")
 
 
 def test_a_reference_with_another_number_of_lines_is_named_with_both_counts(file: Callable[[str, str], Path]) -> None:
     source, good, bad = file("in.en", "a\nb\n"), file("good.de", "A\nB\n"), file("bad.de", "A\nB\nC\n")
     with pytest.raises(DataError, match=r"in\.en has 2 lines and .*bad\.de has 3"):
-        set_from_files(source, [good, bad], None, "strict")
+        set_from_files([good, bad], None, "strict", source)
 
 
 def test_a_line_ends_at_a_line_feed_alone(file: Callable[[str, str], Path]) -> None:
     odd, plain = file("odd", "ba\u2028ce\ndi\x85fo\ngu\x0bha\n"), file("plain", "a\nb\nc\n")
-    assert set_from_files(odd, [plain], None, "strict").lines == ["ba\u2028ce", "di\x85fo", "gu\x0bha"]
+    assert set_from_files([plain], None, "strict", odd).sources == ["ba\u2028ce", "di\x85fo", "gu\x0bha"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -50,10 +51,10 @@ def made_up(trained: Path) -> Path:
     return trained.parents[1]
 
 
-def sacrebleu(*arguments: object) -> Any:
+def sacrebleu(*arguments: object, metrics: tuple[str, ...] = ("bleu", "chrf")) -> Any:
     """What the sacrebleu command says, as JSON."""
     done = subprocess.run(
-        [sys.executable, "-m", "sacrebleu", *map(str, arguments), "-m", "bleu", "chrf", "-w", "4", "--format", "json"],
+        [sys.executable, "-m", "sacrebleu", *map(str, arguments), "-m", *metrics, "-w", "4", "--format", "json"],
         capture_output=True,
         check=True,
     )
@@ -178,6 +179,98 @@ def test_only_a_line_feed_ends_a_line(cli: Command, tmp_path: Path) -> None:
     assert done.stdout.startswith("plain chrF2 ")
 
 
+def test_every_metric_is_what_the_sacrebleu_command_says(cli: Command, texts: Path) -> None:
+    flags = [word for metric in ("bleu", "chrf", "chrf++", "ter") for word in ("--metric", metric)]
+    files = ("--hypothesis", texts / "hyp", "--reference", texts / "ref")
+    found = json.loads(cli("evaluate", *files, *flags, "--intervals", "--json").stdout)["ref"]
+    assert list(found) == ["BLEU", "chrF2", "chrF2++", "TER"]
+    for theirs in (
+        *sacrebleu(texts / "ref", "-i", texts / "hyp", "--confidence", metrics=("bleu", "chrf", "ter")),
+        sacrebleu(texts / "ref", "-i", texts / "hyp", "--confidence", "--chrf-word-order", "2", metrics=("chrf",)),
+    ):
+        ours = found[theirs["name"]]
+        assert ours["signature"] == theirs["signature"]
+        for key in ("score", "confidence_mean", "confidence_var"):
+            assert round(ours[key], 4) == theirs[key], key
+
+
+def test_the_result_line_shows_intervals_when_asked(cli: Command, texts: Path) -> None:
+    files = ("--hypothesis", texts / "hyp", "--reference", texts / "ref", "--metric", "bleu")
+    done = cli("evaluate", *files, "--intervals")
+    assert re.match(r"ref BLEU 61\.60 \(\d+\.\d\d ± \d+\.\d\d\) nrefs:1\|bs:1000\|seed:12345\|", done.stdout)
+
+
+def test_a_record_a_line_goes_to_a_file_or_to_standard_output(cli: Command, texts: Path, tmp_path: Path) -> None:
+    files = ("--hypothesis", texts / "hyp", "--source", texts / "ref2", "--reference", texts / "ref")
+    done = cli("evaluate", *files, "--sentences", tmp_path / "lines.jsonl")
+    assert done.stdout.startswith("ref BLEU 61.60 ")
+    records = [json.loads(line) for line in (tmp_path / "lines.jsonl").read_text().splitlines()]
+    assert [record["index"] for record in records] == [0, 1, 2, 3]
+    assert [record["hypothesis"] for record in records] == HYPOTHESES.splitlines()
+    assert records[0].keys() == {"set", "index", "source", "references", "hypothesis", "scores"}
+    assert records[0]["scores"].keys() == {"BLEU", "chrF2"}
+    piped = cli("evaluate", *files, "--sentences", "-")
+    assert piped.stdout == (tmp_path / "lines.jsonl").read_text()
+    assert done.stdout in piped.stderr
+
+
+def test_two_files_are_compared_as_sacrebleus_paired_test_does(cli: Command, texts: Path) -> None:
+    files = ("--hypothesis", texts / "hyp", "--reference", texts / "ref", "--compare", texts / "ref2")
+    found = json.loads(cli("evaluate", *files, "--json").stdout)["ref"]
+    latex = subprocess.run(
+        [
+            *(sys.executable, "-m", "sacrebleu", texts / "ref", "-i", texts / "ref2", texts / "hyp"),
+            *("-m", "bleu", "chrf", "--paired-bs", "--format", "latex", "-w", "4"),
+        ],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    ).stdout
+    for name in ("BLEU", "chrF2"):
+        assert f"{found[name]['score']:.4f}" in latex
+        assert f"{found[name]['baseline']['score']:.4f}" in latex
+        assert f"p = {found[name]['p_value']:.4f}" in latex
+    text = cli("evaluate", *files).stdout
+    assert text.startswith("ref: hyp against ref2\n")
+    assert "gained most, BLEU of the sentence\n  line " in text
+
+
+def test_what_is_suspicious_is_a_warning_with_the_name_of_the_set(cli: Command, texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "hyp").write_text(HYPOTHESES.replace("lazy", "&quot;lazy&quot;"))
+    done = cli("evaluate", "--hypothesis", tmp_path / "hyp", "--reference", texts / "ref")
+    assert (
+        "warning: ref: the hypotheses hold HTML escapes such as &quot; in 1 of 4 lines (the first: line 1)"
+        in done.stderr
+    )
+    source = ("--source", tmp_path / "hyp")
+    done = cli("evaluate", "--hypothesis", tmp_path / "hyp", "--reference", texts / "ref", *source)
+    assert "warning: ref: the hypotheses are the source itself in 4 of 4 lines (the first: line 1)" in done.stderr
+
+
+def test_a_test_set_of_sacrebleus_is_scored_by_name(
+    program: Command, trained: Path, made_up: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "wmt14" / "full"
+    folder.mkdir(parents=True)
+    for field in ("src", "ref", "docid", "genre", "origlang"):
+        shutil.copy(made_up / ("test.src" if field == "src" else "test.tgt"), folder / f"wmt14_full.en-de.{field}")
+    named = ("--test-set", "wmt14/full", "--lang-pair", "en-de")
+    done = program("evaluate", trained, *named, env={"SACREBLEU": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("wmt14/full BLEU ")
+    hypothesis = ("--hypothesis", trained / "test" / "test.hyp")
+    assert program("evaluate", *hypothesis, *named, env={"SACREBLEU": str(tmp_path)}).stdout == done.stdout
+
+
+def test_a_test_set_without_a_network_is_one_message(program: Command, texts: Path, tmp_path: Path) -> None:
+    environment = {"SACREBLEU": str(tmp_path), "https_proxy": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+    named = ("--test-set", "wmt14/full", "--lang-pair", "en-de")
+    done = program("evaluate", "--hypothesis", texts / "hyp", *named, env=environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: the test set wmt14/full is not on this machine, and fetching it failed (")
+    assert done.stderr.endswith(f"copy its folder {tmp_path}/wmt14/full from a machine that has it\n")
+
+
 # A run
 
 
@@ -209,7 +302,7 @@ def test_files_are_translated_and_scored(cli: Command, trained: Path, made_up: P
     files = ("--source", made_up / "test.src", "--reference", made_up / "test.tgt")
     done = cli("evaluate", trained, *files, "--output", tmp_path / "out")
     assert done.returncode == 0
-    assert done.stdout == "test.tgt " + cli("evaluate", trained).stdout.splitlines()[0].removeprefix("test ") + "\n"
+    assert done.stdout == "test.tgt " + cli("evaluate", trained).stdout.splitlines()[0].removeprefix("test  ") + "\n"
     assert (tmp_path / "out").read_bytes() == (trained / "test" / "test.hyp").read_bytes()
     by_hand = cli("evaluate", "--hypothesis", tmp_path / "out", "--reference", made_up / "test.tgt")
     assert by_hand.stdout == done.stdout
@@ -267,6 +360,28 @@ def test_the_settings_and_the_language_of_the_run_choose_the_score(
     assert "|tok:13a|" in cli("evaluate", tmp_path / "run", "--target-lang", "en", "--metric", "bleu").stdout
 
 
+def test_two_runs_are_compared_on_the_sets_of_the_first(cli: Command, trained: Path, tmp_path: Path) -> None:
+    early = trained / "checkpoints" / "step-00000150.safetensors"
+    done = cli("evaluate", trained, "--compare", early, "--threads", 1, "--sentences", tmp_path / "lines")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"test: {trained.name} against step-00000150.safetensors\n")
+    assert f"\nagain: {trained.name} against " in done.stdout
+    found = json.loads(cli("evaluate", trained, "--compare", early, "--threads", 1, "--json").stdout)
+    alone = json.loads(cli("evaluate", early, "--threads", 1, "--json").stdout)
+    assert list(found) == ["test", "again"]
+    for name in found:
+        assert found[name]["BLEU"]["baseline"]["score"] == alone[name]["BLEU"]["score"]
+    records = [json.loads(line) for line in (tmp_path / "lines").read_text().splitlines()]
+    assert {"source", "baseline", "baseline_scores"} < records[0].keys()
+    assert [record["set"] for record in records] == ["test"] * 40 + ["again"] * 80
+
+
+def test_a_run_is_compared_with_translations_in_a_file(cli: Command, trained: Path, made_up: Path) -> None:
+    files = ("--source", made_up / "test.src", "--reference", made_up / "test.tgt")
+    done = cli("evaluate", trained, *files, "--compare", trained / "test" / "test.hyp", "--threads", 1, "--json")
+    assert json.loads(done.stdout)["test.tgt"]["BLEU"]["difference"] == 0
+
+
 def test_without_a_test_set_it_is_the_validation_set(cli: Command, train: Command, small: Path, tmp_path: Path) -> None:
     done = train(small, tmp_path / "run", "training.max_steps=1", "data.test=")
     assert done.returncode == 0
@@ -286,14 +401,13 @@ def test_without_a_test_set_it_is_the_validation_set(cli: Command, train: Comman
         (["RUN", "--reference", "ref"], 2, "--source is missing"),
         (["RUN", "--source", "hyp"], 2, "--reference is missing"),
         (["--hypothesis", "hyp"], 2, "--reference is missing"),
-        (["--hypothesis", "hyp", "--source", "hyp", "--reference", "ref"], 2, "needs no --source"),
         (["--source", "hyp", "--reference", "ref"], 2, "nothing to evaluate: give a run"),
-        (["RUN", "--output", "out"], 2, "--output takes one set, and the run has 2: name one by --source"),
+        (["RUN", "--output", "out"], 2, "--output takes one set, and there are 2: name one by --source"),
         (["RUN", "--output", "-"], 2, "--output - would mix translations and scores on standard output: name a file"),
         (["--hypothesis", "hyp", "--reference", "ref", "--output", "-"], 2, "--output - would mix"),
         (["RUN", "--beam-size", 0], 2, "--beam-size must be at least 1, not 0"),
         (["--hypothesis", "hyp", "--reference", "ref", "--tokenize", "x"], 2, "BLEU has no tokenizer x: choose one of"),
-        (["--hypothesis", "hyp", "--reference", "ref", "--metric", "ter"], 2, "--metric"),
+        (["--hypothesis", "hyp", "--reference", "ref", "--metric", "x"], 2, "--metric"),
         (["--hypothesis", "hyp", "--reference", "ref", "--limit", 0], 2, "--limit"),
         (["--hypothesis", "hyp", "--reference", "three"], 1, "hyp has 4 lines and "),
         (
@@ -304,6 +418,21 @@ def test_without_a_test_set_it_is_the_validation_set(cli: Command, train: Comman
         (["--hypothesis", "hyp", "--reference", "nowhere"], 1, "nowhere: No such file or directory"),
         (["--hypothesis", "empty", "--reference", "empty"], 1, "no lines to score"),
         (["nowhere"], 1, "nowhere does not exist"),
+        (["RUN", "--compare", "hyp"], 2, "--compare with a file takes one set, and there are 2: name one by --source"),
+        (["RUN", "--compare", "gone.safetensors"], 1, "gone.safetensors does not exist"),
+        (["--hypothesis", "hyp", "--reference", "ref", "--compare", "RUN"], 2, "--source is missing: what "),
+        (["--hypothesis", "hyp", "--reference", "ref", "--compare", "three"], 1, "three has 3 lines and the set ref"),
+        (["--hypothesis", "hyp", "--reference", "ref", "--compare", "gone"], 1, "gone: No such file or directory"),
+        (
+            ["--hypothesis", "hyp", "--reference", "ref", "--sentences", "-", "--json"],
+            2,
+            "would mix on standard output",
+        ),
+        (["--hypothesis", "hyp", "--reference", "ref", "--sentences", "ref"], 2, "--sentences is ref, which is to be"),
+        (["--hypothesis", "hyp", "--test-set", "wmt14/full"], 2, "--lang-pair is missing: the languages of --test-set"),
+        (["RUN", "--test-set", "wmt14/full"], 2, "--lang-pair is missing"),
+        (["RUN", "--test-set", "wmt14/full", "--reference", "ref"], 2, "--test-set has its own source and references"),
+        (["RUN", "--test-set", "x", "--lang-pair", "en-de"], 2, "sacreBLEU has no test set x"),
     ],
 )
 def test_what_cannot_be_evaluated_is_said_in_one_message(
@@ -382,5 +511,5 @@ def test_bytes_that_are_not_utf8_in_the_sets_of_a_run_are_refused_or_replaced(
     assert "bad, line 41: byte 3 of the line is 0xFF" in done.stderr
     done = cli("evaluate", tmp_path, "--errors", "replace")
     assert done.returncode == 0
-    assert done.stdout.startswith("test BLEU ")
+    assert done.stdout.startswith("test  BLEU ")
     assert "1 lines held bytes that are not UTF-8" in done.stderr

@@ -93,7 +93,10 @@ def test_help_tells_the_formula_of_the_length_penalty_and_what_a_larger_alpha_do
         (["translate", "run", "--batch-size", "0"], "Invalid value for '--batch-size': must be at least 1"),
         (["translate", "run", "--length-penalty", "x"], "Invalid value for '--length-penalty': must be a number"),
         (["translate", "run", "--device", "tpu"], "Invalid value for '--device': 'tpu' is not one of 'auto', 'cpu',"),
-        (["evaluate", "--metric", "ter"], "Invalid value for '--metric': 'ter' is not one of 'bleu', 'chrf'"),
+        (
+            ["evaluate", "--metric", "x"],
+            "Invalid value for '--metric': 'x' is not one of 'bleu', 'chrf', 'chrf++', 'ter'",
+        ),
         (["init", "a\0b"], "Invalid value for 'DIR': embedded null byte"),
     ],
 )

@@ -19,6 +19,8 @@ class Metric(StrEnum):
 
     BLEU = "bleu"
     CHRF = "chrf"
+    CHRF_PLUS_PLUS = "chrf++"
+    TER = "ter"
 
 
 def evaluate(
@@ -29,7 +31,11 @@ def evaluate(
         ),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option(help="Lines to translate, instead of the run's test sets.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="Lines to translate, instead of the run's test sets; with --hypothesis what they translate.",
+            show_default=False,
+        ),
     ] = None,
     reference: Annotated[
         list[Path] | None,
@@ -37,6 +43,25 @@ def evaluate(
     ] = None,
     hypothesis: Annotated[
         Path | None, typer.Option(help="Translations to score, made by any program.", show_default=False)
+    ] = None,
+    test_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A test set of sacreBLEU's, such as wmt14/full, fetched at the first use; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    lang_pair: Annotated[
+        str | None,
+        typer.Option(help="Its languages, such as en-de. Left out: those of the run.", show_default=False),
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN_B|FILE",
+            help="Another run, or a file of translations, to compare with: paired bootstrap, what gained and lost.",
+            show_default=False,
+        ),
     ] = None,
     metric: Annotated[
         list[Metric] | None,
@@ -47,6 +72,13 @@ def evaluate(
         typer.Option(
             help="BLEU's tokenizer: 13a, intl, zh, char, none, ja-mecab, ko-mecab … Left out: by target language.",
             show_default=False,
+        ),
+    ] = None,
+    intervals: Annotated[bool, typer.Option("--intervals", help="Also mean and 95 % interval, by bootstrap.")] = False,
+    sentences: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for each line's scores, a JSON object a line; - is standard output.", show_default=False
         ),
     ] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU without regard to case.")] = False,
@@ -71,27 +103,16 @@ def evaluate(
 ) -> None:
     """Translate test sets and score them, or score translations that are there already.
 
-    Scores are sacreBLEU's, with its signature, on plain detokenised text. Without --source the run's test sets are
-    used, or its validation set if it has none.
+    Scores are sacreBLEU's, with its signature, on plain detokenised text. Without --source or --test-set the run's test
+    sets are used, or its validation set if it has none. What makes scores doubtful, such as tokenised text or lines out
+    of step, is told on stderr. With --compare a positive difference is a higher score than RUN_B's.
 
     Example: transformer-cli evaluate runs/demo --source test.en --reference test.de
     """
 
-    references = reference or []
-    _check_combination(run, source, references, hypothesis)
-
-    from transformer_cli.config.schema import EvaluationConfig
-    from transformer_cli.decoding.lines import check_output, output_stream, write_lines
-    from transformer_cli.errors import ConfigError
-    from transformer_cli.evaluation import sets
-    from transformer_cli.evaluation.scores import corpus_scores, metric_tokenizer, result_line, scores_json
-
-    if run is not None:
-        locate(run)
-    if output == Path("-"):
-        raise ConfigError("--output - would mix translations and scores on standard output: name a file")
-    if output is not None:
-        check_output(output, [path for path in (source, hypothesis, *references) if path is not None])
+    references, names = reference or [], test_set or []
+    _check_combination(run, source, references, hypothesis, names)
+    _check_writing(output, sentences, as_json, [source, hypothesis, compare, *references])
     flags = {
         "beam_size": beam_size,
         "length_penalty": length_penalty,
@@ -101,59 +122,148 @@ def evaluate(
         "n_best": 1,
     }
     options.check_decoding(flags)
+
+    from transformer_cli.config.schema import EvaluationConfig
+    from transformer_cli.decoding.lines import output_stream, write_lines
+    from transformer_cli.errors import ConfigError
+    from transformer_cli.evaluation import comparison, sets
+    from transformer_cli.evaluation.scores import Measure, corpus_scores, metric_tokenizer, result_table, scores_json
+    from transformer_cli.evaluation.suspicions import suspicions
+    from transformer_cli.log import LOGGER
+
+    other = compare if compare is not None and _is_run(compare) else None
+    for folder in (run, other):
+        if folder is not None:
+            locate(folder)
     if tokenize is not None:
         corpus_scores(["x"], [["x"]], ["bleu"], tokenize, lowercase)
-    lines = hypothesis or source
-    if lines is None:
+    pair = _pair(run, lang_pair) if names else ""
+    if names:
+        chosen = [sets.set_by_name(name, pair, limit, errors, hypothesis) for name in names]
+    elif references:
+        chosen = [sets.set_from_files(references, limit, errors, source, hypothesis)]
+    else:
         assert run is not None
         chosen = sets.sets_of_run(run, limit, errors)
-    else:
-        chosen = [sets.set_from_files(lines, references, limit, errors)]
-    if output is not None and len(chosen) > 1:
-        raise ConfigError(
-            f"--output takes one set, and the run has {len(chosen)}: name one by --source and --reference"
-        )
+    only_one = {"--output": output, "--hypothesis": hypothesis, "--compare with a file": None if other else compare}
+    for flag, given in only_one.items():
+        if given is not None and len(chosen) > 1:
+            raise ConfigError(
+                f"{flag} takes one set, and there are {len(chosen)}: name one by --source and --reference"
+            )
+    if other is not None and chosen[0].sources is None:
+        raise ConfigError(f"--source is missing: what {other} is to translate")
+    baseline = None
+    if compare is not None and other is None:
+        baseline = sets.more_hypotheses(compare, chosen[0], limit, errors)
 
-    translator = None if run is None else _load(run, device, precision, threads)
-    settings, language = EvaluationConfig(), "und"
+    translator, rival = (None if one is None else _load(one, device, precision, threads) for one in (run, other))
+    settings, language = EvaluationConfig(), pair.partition("-")[2] or "und"
     if translator is not None:
-        settings, language = translator.config.evaluation, translator.config.data.target_lang
+        settings = translator.config.evaluation
+        language = translator.config.data.target_lang if language == "und" else language
     if language == "und" and references:
         language = sets.language_of(references[0])
-    metrics = metric or settings.metrics
-    tokenizer = tokenize or settings.tokenize or metric_tokenizer(target_lang or language)
-    lower = lowercase or settings.lowercase
-    corpus_scores(["x"], [["x"]], metrics, tokenizer, lower)  # what cannot be computed is better known before the work
-    scores = {}
+    language = target_lang or language
+    measure = Measure(
+        metrics=list(dict.fromkeys(metric or settings.metrics)),
+        tokenize=tokenize or settings.tokenize or metric_tokenizer(language),
+        lowercase=lowercase or settings.lowercase,
+    )
+    corpus_scores(["x"], [["x"]], *measure)  # what cannot be computed is better known before the work
+
+    def translations(by: "Translator", one: sets.EvaluationSet) -> list[str]:
+        assert one.sources is not None
+        decoding = options.decoding_from(by.config.decoding, flags)
+        return [best[0].text for best in by.translate(one.sources, decoding, batch_size)]
+
+    scores, compared, records = {}, {}, []
     for one in chosen:
-        hypotheses = one.lines
-        if translator is not None:
-            decoding = options.decoding_from(translator.config.decoding, flags)
-            hypotheses = [best[0].text for best in translator.translate(one.lines, decoding, batch_size)]
+        hypotheses = one.hypotheses if translator is None else translations(translator, one)
+        assert hypotheses is not None
         if output is not None:
             write_lines(output, hypotheses)
-        scores[one.name] = corpus_scores(hypotheses, one.references, metrics, tokenizer, lower)
-    with output_stream(None) as stream:  # a set may be named in any script
-        if as_json:
-            print(json.dumps({name: scores_json(found) for name, found in scores.items()}), file=stream)
+        for words in suspicions(hypotheses, one.references, one.sources, language, measure):
+            LOGGER.warning("%s: %s", one.name, words)
+        if rival is not None:
+            baseline = translations(rival, one)
+        if baseline is not None:
+            compared[one.name] = comparison.compare(one, hypotheses, baseline, measure)
         else:
-            for name, found in scores.items():
-                print(result_line(name, found), file=stream)
+            scores[one.name] = corpus_scores(hypotheses, one.references, *measure, intervals)
+        if sentences is not None:
+            records += list(comparison.sentence_records(one, hypotheses, baseline, measure))
+
+    if as_json:
+        plain = {name: scores_json(found) for name, found in scores.items()}
+        lines = [json.dumps(plain | {name: found.as_plain(str(compare)) for name, found in compared.items()})]
+    elif compared:
+        assert compare is not None
+        called = _short_names(run or hypothesis or Path(), compare)
+        lines = [line for label, found in compared.items() for line in found.in_lines(label, *called)]
+    else:
+        lines = result_table(scores)
+    told = [json.dumps(record, ensure_ascii=False) for record in records]
+    if sentences == Path("-"):
+        LOGGER.info("%s", "\n".join(lines))
+        lines = told
+    elif sentences is not None:
+        write_lines(sentences, told)
+    with output_stream(None) as stream:  # a set may be named in any script
+        for line in lines:
+            print(line, file=stream)
 
 
-def _check_combination(run: Path | None, source: Path | None, references: list[Path], hypothesis: Path | None) -> None:
+def _is_run(path: Path) -> bool:
+    return path.is_dir() or path.suffix == ".safetensors"
+
+
+def _short_names(one: Path, other: Path) -> tuple[str, str]:
+    return (str(one), str(other)) if one.name == other.name else (one.name, other.name)
+
+
+def _pair(run: Path | None, given: str | None) -> str:
+    """The languages of sacreBLEU's test sets."""
+    from transformer_cli.errors import ConfigError
+    from transformer_cli.evaluation.sets import config_of_run
+
+    config = None if run is None or given else config_of_run(run)
+    pair = given or (f"{config.data.source_lang}-{config.data.target_lang}" if config else "")
+    if not pair or "und" in pair.split("-"):
+        raise ConfigError("--lang-pair is missing: the languages of --test-set, such as en-de")
+    return pair
+
+
+def _check_combination(
+    run: Path | None, source: Path | None, references: list[Path], hypothesis: Path | None, names: list[str]
+) -> None:
     from transformer_cli.errors import ConfigError
 
     if run is None and hypothesis is None:
         raise ConfigError("nothing to evaluate: give a run, or --hypothesis and --reference")
     if run is not None and hypothesis is not None:
         raise ConfigError("a run makes its own translations and --hypothesis has them already: give one of them")
-    if hypothesis is not None and source is not None:
-        raise ConfigError("--hypothesis is scored as it is and needs no --source")
+    if names:
+        if source is not None or references:
+            raise ConfigError("--test-set has its own source and references: give it, or --source and --reference")
+        return
     if (hypothesis is not None or source is not None) and not references:
         raise ConfigError("--reference is missing: the file of right translations")
     if hypothesis is None and source is None and references:
         raise ConfigError("--source is missing: the file whose translations are in --reference")
+
+
+def _check_writing(output: Path | None, sentences: Path | None, as_json: bool, read: list[Path | None]) -> None:
+    from transformer_cli.decoding.lines import check_output
+    from transformer_cli.errors import ConfigError
+
+    if output == Path("-"):
+        raise ConfigError("--output - would mix translations and scores on standard output: name a file")
+    if sentences == Path("-") and as_json:
+        raise ConfigError("--sentences - and --json would mix on standard output: name a file for --sentences")
+    for flag, path in (("--output", output), ("--sentences", sentences)):
+        if path is not None and path != Path("-"):
+            check_output(path, [one for one in read if one is not None], flag)
 
 
 def _load(run: Path, device: str, precision: options.Precision, threads: int | None) -> "Translator":

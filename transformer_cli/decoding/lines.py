@@ -53,14 +53,14 @@ def check_input(source: Path) -> None:
             raise DataError(f"cannot read {source}: {error.strerror}") from error
 
 
-def check_output(target: Path, sources: Iterable[Path]) -> None:
+def check_output(target: Path, sources: Iterable[Path], flag: str = "--output") -> None:
     """Find out before the work what would spoil its end: ConfigError when `target` is in no folder, or is a file that
     is to be read."""
     if not target.absolute().parent.is_dir():
         raise ConfigError(f"cannot write {target}: there is no folder {target.parent}")
     for source in sources:
         if target.exists() and source.exists() and source.samefile(target):
-            raise ConfigError(f"--output is {source}, which is to be read: it would be lost")
+            raise ConfigError(f"{flag} is {source}, which is to be read: it would be lost")
 
 
 @contextmanager

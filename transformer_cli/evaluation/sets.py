@@ -1,7 +1,7 @@
 """What `evaluate` scores: sets of lines with one or more references for each line."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -10,17 +10,22 @@ from transformer_cli.config.schema import Config
 from transformer_cli.data.lines import Errors, read_lines
 from transformer_cli.data.split import Text
 from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.evaluation.scores import named_set
 
 _SCRIPT_NEEDS_ITS_TOKENIZER = ("zh", "ja", "ko")
 
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """Lines, which are sources to translate or translations to score, and their references, one list a reference."""
+    """Lines to translate, translations that are there already, and their references, one list a reference set.
+
+    `sources` are None where only translations are known, `hypotheses` where they are yet to be made.
+    """
 
     name: str
-    lines: list[str]
     references: list[list[str]]
+    sources: list[str] | None = None
+    hypotheses: list[str] | None = None
 
 
 def sets_of_run(run: Path, limit: int | None, errors: Errors) -> list[EvaluationSet]:
@@ -33,7 +38,7 @@ def sets_of_run(run: Path, limit: int | None, errors: Errors) -> list[Evaluation
         raise ConfigError(f"{run} is not in a run directory, which would name test sets: give --source and --reference")
     text = Text(config, errors)
     return [
-        EvaluationSet(name, [pair.source for pair in pairs[:limit]], [[pair.target for pair in pairs[:limit]]])
+        EvaluationSet(name, [[pair.target for pair in pairs[:limit]]], [pair.source for pair in pairs[:limit]])
         for name, pairs in (text.tests() or {"valid": text.valid()}).items()
     ]
 
@@ -45,16 +50,48 @@ def config_of_run(run: Path) -> Config | None:
     return load_config(found[0]) if found else None
 
 
-def set_from_files(lines: Path, references: Sequence[Path], limit: int | None, errors: Errors) -> EvaluationSet:
+def set_from_files(
+    references: Sequence[Path],
+    limit: int | None,
+    errors: Errors,
+    source: Path | None = None,
+    hypothesis: Path | None = None,
+) -> EvaluationSet:
     """A set named after its first reference. DataError when the files do not have equally many lines."""
-    first = list(islice(read_lines(lines, errors), limit))
-    others = [list(islice(read_lines(path, errors), limit)) for path in references]
-    for path, reference in zip(references, others, strict=True):
-        if len(reference) != len(first):
-            raise DataError(
-                f"{lines} has {len(first):,} lines and {path} has {len(reference):,}: they must be parallel"
-            )
-    return EvaluationSet(references[0].name, first, others)
+    files = [path for path in (hypothesis, source, *references) if path is not None]
+    texts = iter(_parallel(files, limit, errors))
+    hypotheses = next(texts) if hypothesis is not None else None
+    sources = next(texts) if source is not None else None
+    return EvaluationSet(references[0].name, list(texts), sources, hypotheses)
+
+
+def set_by_name(
+    name: str, pair: str, limit: int | None, errors: Errors, hypothesis: Path | None = None
+) -> EvaluationSet:
+    """One of sacreBLEU's test sets. ConfigError when there is none such, DataError when it cannot be had."""
+    source, references = named_set(name, pair)
+    return replace(set_from_files(references, limit, errors, source, hypothesis), name=name)
+
+
+def more_hypotheses(path: Path, one: EvaluationSet, limit: int | None, errors: Errors) -> list[str]:
+    """Other translations of a set. DataError when the file has another number of lines."""
+    lines = list(islice(read_lines(path, errors), limit))
+    if len(lines) != len(one.references[0]):
+        raise DataError(
+            f"{path} has {len(lines):,} lines and the set {one.name} has {len(one.references[0]):,}: they must be "
+            "parallel"
+        )
+    return lines
+
+
+def _parallel(files: Sequence[Path], limit: int | None, errors: Errors) -> Iterator[list[str]]:
+    count = None
+    for path in files:
+        lines = list(islice(read_lines(path, errors), limit))
+        count = len(lines) if count is None else count
+        if len(lines) != count:
+            raise DataError(f"{files[0]} has {count:,} lines and {path} has {len(lines):,}: they must be parallel")
+        yield lines
 
 
 def language_of(reference: Path) -> str:
