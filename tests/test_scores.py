@@ -272,10 +272,12 @@ def test_a_system_does_not_differ_from_itself() -> None:
 
 @pytest.mark.parametrize("metric", ["bleu", "chrf", "ter"])
 def test_sentence_scores_equal_the_sacrebleu_command(tmp_path: Path, metric: str) -> None:
-    files = [str(write_lines(tmp_path / f"r{i}", lines)) for i, lines in enumerate(ENGLISH_REFERENCES)]
-    command = [*files, "-i", str(write_lines(tmp_path / "hyp", ENGLISH)), "-m", metric, "-sl", "-b", "-w", "12"]
+    hypotheses = [*ENGLISH, "Two words"]  # too few for n-grams of four
+    references = [[*lines, "Two words more"] for lines in ENGLISH_REFERENCES]
+    files = [str(write_lines(tmp_path / f"r{i}", lines)) for i, lines in enumerate(references)]
+    command = [*files, "-i", str(write_lines(tmp_path / "hyp", hypotheses)), "-m", metric, "-sl", "-b", "-w", "12"]
     theirs = [float(line) for line in sacrebleu_command(command).split()]
-    ours = [row[scores.NAMES[metric]] for row in sentence_scores(ENGLISH, ENGLISH_REFERENCES, [metric], "13a", False)]
+    ours = [row[scores.NAMES[metric]] for row in sentence_scores(hypotheses, references, [metric], "13a", False)]
     assert [round(value, 12) for value in ours] == theirs
 
 

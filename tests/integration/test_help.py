@@ -16,7 +16,8 @@ import transformer_cli
 Command = Callable[..., CompletedProcess[str]]
 
 COMMANDS = (
-    "init", "train", "translate", "evaluate", "data check", "tokenizer train", "tokenizer encode", "tokenizer decode",
+    "init", "train", "translate", "evaluate", "inspect", "score", "export", "data check", "tokenizer train",
+    "tokenizer encode", "tokenizer decode",
 )  # fmt: skip
 HEAVY = ("torch", "numpy", "datasets", "pyarrow", "sacrebleu", "sentencepiece", "safetensors", "yaml", "tqdm")
 

@@ -16,6 +16,7 @@ from transformer_cli.cli.evaluate import evaluate
 from transformer_cli.cli.exits import as_command
 from transformer_cli.cli.export import export
 from transformer_cli.cli.init import init
+from transformer_cli.cli.inspect import inspect
 from transformer_cli.cli.score import score
 from transformer_cli.cli.train import train
 from transformer_cli.cli.translate import translate
@@ -66,7 +67,7 @@ class _Command(TyperCommand):
             raise
 
 
-for command in (init, train, translate, evaluate, score, export):
+for command in (init, train, translate, evaluate, inspect, score, export):
     app.command(cls=_Command)(as_command(command))
 
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at the text before training on it.")

@@ -45,9 +45,14 @@ def sets_of_run(run: Path, limit: int | None, errors: Errors) -> list[Evaluation
 
 def config_of_run(run: Path) -> Config | None:
     """The configuration with its paths that stands in a run directory; `run` is it or a file in it. None elsewhere."""
+    folder = folder_of_run(run)
+    return None if folder is None else load_config(folder / "config.yaml")
+
+
+def folder_of_run(run: Path) -> Path | None:
+    """The run directory that `run` is or that it is a file in; None elsewhere."""
     folders = [run] if run.is_dir() else run.absolute().parents[:2]
-    found = [folder / "config.yaml" for folder in folders if (folder / "config.yaml").is_file()]
-    return load_config(found[0]) if found else None
+    return next((folder for folder in folders if (folder / "config.yaml").is_file()), None)
 
 
 def set_from_files(
