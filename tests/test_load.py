@@ -321,7 +321,7 @@ NAME = "letters, digits and . _ + - (at most 100, a letter or digit first)"
          "spaces, not '<2de>'"),
         ("evaluation: {metrics: bleu}", "evaluation.metrics: must be a list such as [bleu, chrf], not 'bleu'"),
         ("evaluation: {metrics: []}", "evaluation.metrics: must be a list such as [bleu, chrf], not []"),
-        ("evaluation: {metrics: [ter]}", "evaluation.metrics[0]: must be bleu or chrf, not 'ter'"),
+        ("evaluation: {metrics: [x]}", "evaluation.metrics[0]: must be bleu, chrf, chrf++ or ter, not 'x'"),
         ("data: {train: a.en}", f"data.train: must be {CORPORA}, not 'a.en'"),
         ("data: {train: {source: a, target: b}}", f"data.train: must be {CORPORA}, not {{source: 'a', target: 'b'}}"),
         ("data: {train: [a.en]}", "data.train[0]: must be {source: FILE, target: FILE}, not 'a.en'"),

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from transformer_cli import __version__
-from transformer_cli.cli import tokenizer
+from transformer_cli.cli import config, tokenizer
 from transformer_cli.cli.data import check
 from transformer_cli.cli.evaluate import evaluate
 from transformer_cli.cli.exits import as_command
@@ -78,6 +78,11 @@ tokenizer_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="T
 for subcommand in (tokenizer.train, tokenizer.encode, tokenizer.decode):
     tokenizer_app.command(cls=_Command)(as_command(subcommand))
 app.add_typer(tokenizer_app, name="tokenizer")
+
+config_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at a configuration.")
+for subcommand in (config.show, config.schema):
+    config_app.command(cls=_Command)(as_command(subcommand))
+app.add_typer(config_app, name="config")
 
 
 def main() -> None:

@@ -32,8 +32,13 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 
     Raises ConfigError with all that is wrong, one error a line.
     """
+    return load_with_places(path, overrides)[0]
+
+
+def load_with_places(path: Path, overrides: Sequence[str] = ()) -> tuple[Config, dict[Loc, str]]:
+    """As `load_config`, and for what was written where it was: `FILE:LINE`, or the `--set`."""
     draft = _read(path, overrides)
-    return _accepted(draft, _validate(draft))
+    return _accepted(draft, _validate(draft)), {loc: place.shown for loc, place in draft.places.items()}
 
 
 def load_training_config(path: Path, overrides: Sequence[str] = ()) -> Config:

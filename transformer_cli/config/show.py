@@ -1,0 +1,91 @@
+"""The configuration as a person or an editor wants to see it: every value and its origin, and a JSON Schema."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer_cli.config.load import load_with_places
+from transformer_cli.config.schema import Config, Section
+from transformer_cli.config.yaml_text import Loc, printable, to_yaml
+
+_INDENT = "  "
+_COLUMN = 48  # where the comments begin, if the values leave room
+
+# What a key that was left out stands for, where that follows from other keys: the value, and from what.
+_COMPUTED: dict[Loc, Callable[[Config], tuple[Any, str]]] = {
+    ("name",): lambda config: (config.name, "the name of the file"),
+    ("model", "embedding_dropout"): lambda config: (config.model.dropout, "model.dropout"),
+    ("training", "save_steps"): lambda config: (config.training.valid_steps, "training.valid_steps"),
+}
+
+
+def show_config(path: Path, overrides: Sequence[str] = ()) -> Iterator[str]:
+    """Lines of YAML with every key and, as a comment, where its value comes from: a line of the file, a `--set`, the
+    default, or other keys it is computed from. They can be read as a configuration again.
+
+    Raises ConfigError with all that is wrong.
+    """
+    config, places = load_with_places(path, overrides)
+    return _section(config, (), config, places)
+
+
+def _section(section: Section, around: Loc, config: Config, places: Mapping[Loc, str]) -> Iterator[str]:
+    """The keys of a section, which stands at `around`."""
+    plain = section.model_dump()
+    for key, value in section:
+        loc = (*around, key)
+        if isinstance(value, Section):
+            yield _line(f"{key}:", around)
+            yield from _section(value, loc, config, places)
+        elif loc == ("data", "test") and value:
+            yield _line(f"{key}:", around)
+            for name, part in plain[key].items():
+                yield from _value(name, part, loc, _place((*loc, name), places))
+        elif loc in _COMPUTED and loc not in places:
+            computed, source = _COMPUTED[loc](config)
+            yield from _value(key, computed, around, f"computed: {source}")
+        else:
+            written = key in section.model_fields_set
+            yield from _value(key, plain[key], around, _place(loc, places) if written else "default")
+
+
+def _value(key: str, value: Any, around: Loc, source: str) -> Iterator[str]:
+    first, *rest = (_line(line, around) for line in to_yaml({key: value}).splitlines())
+    yield f"{first:<{_COLUMN}}  # {printable(source)}"
+    yield from rest
+
+
+def _line(text: str, around: Loc) -> str:
+    return _INDENT * len(around) + text
+
+
+def _place(loc: Loc, places: Mapping[Loc, str]) -> str:
+    """Where a value was written, or what it was written in, as by `--set model={d_model: 64}`."""
+    while loc not in places:
+        loc = loc[:-1]
+    return places[loc]
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of the configuration file, with the meaning of each key as its description."""
+    schema = _plain(Config.model_json_schema())
+    # The name of the file stands for it.
+    schema["required"] = [key for key in schema.get("required", []) if key != "name"]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _plain(node: Any) -> Any:
+    """Without what pydantic adds for itself: titles made of names, line breaks in descriptions, the defaults of whole
+    sections; and a least length of a list under its own name."""
+    if isinstance(node, list):
+        return [_plain(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    found = {key: _plain(value) for key, value in node.items() if not (key == "title" and isinstance(value, str))}
+    if isinstance(found.get("description"), str):
+        found["description"] = " ".join(found["description"].split())
+    if "$ref" in found:
+        found.pop("default", None)
+    if found.get("type") == "array" and "minLength" in found:
+        found["minItems"] = found.pop("minLength")
+    return found
