@@ -4,6 +4,7 @@ Heavy packages are imported inside the commands, so that `--help` answers at onc
 """
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -70,19 +71,19 @@ class _Command(TyperCommand):
 for command in (init, train, translate, evaluate, inspect, score, export):
     app.command(cls=_Command)(as_command(command))
 
-data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at the text before training on it.")
-data_app.command("check", cls=_Command)(as_command(check))
-app.add_typer(data_app, name="data")
-
-tokenizer_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train, use and look at a tokenizer.")
-for subcommand in (tokenizer.train, tokenizer.encode, tokenizer.decode):
-    tokenizer_app.command(cls=_Command)(as_command(subcommand))
-app.add_typer(tokenizer_app, name="tokenizer")
-
-config_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at a configuration.")
-for subcommand in (config.show, config.schema):
-    config_app.command(cls=_Command)(as_command(subcommand))
-app.add_typer(config_app, name="config")
+_GROUPS: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
+    "data": ("Look at the text before training on it.", {"check": check}),
+    "tokenizer": (
+        "Train, use and look at a tokenizer.",
+        {"train": tokenizer.train, "encode": tokenizer.encode, "decode": tokenizer.decode},
+    ),
+    "config": ("Look at a configuration.", {"show": config.show, "schema": config.schema}),
+}
+for name, (about, commands) in _GROUPS.items():
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=about)
+    for verb, function in commands.items():
+        group.command(verb, cls=_Command)(as_command(function))
+    app.add_typer(group, name=name)
 
 
 def main() -> None:
