@@ -19,10 +19,10 @@ def test_memory_is_the_most_that_was_held_for_a_while() -> None:
     with bench.Memory() as before:
         time.sleep(0.1)
     with bench.Memory() as during:
-        held = np.ones(25_000_000)  # 200 MB
+        held = np.ones(150_000_000)  # 1.2 GB: more than the C library may have kept of what others freed
         time.sleep(0.1)
         del held
-    assert 190e6 < during.most - before.most < 250e6
+    assert 1.15e9 < during.most - before.most < 1.25e9
 
 
 def test_the_text_has_as_many_lines_as_asked_for_and_repeats_after_the_distinct_ones(

@@ -145,7 +145,7 @@ def test_a_pair_is_cut_the_same_way_in_whatever_company(tokenizers: Tokenizers, 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
 def test_another_process_cuts_the_same_way(model_type: str) -> None:
     script = f"""
-import json, test_sampling as here
+import json, test_subword_sampling as here
 tokenizer = here.tokenizer_of({model_type!r}, vocab_size=60)
 tokenizers = here.Tokenizers(tokenizer, tokenizer)
 dataset = here.encode_pairs(here.PAIRS, tokenizers, here.FilterCounts())

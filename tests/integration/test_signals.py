@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from runs import assert_same_run, metrics, saved_steps, start, updates_done
 
+from transformer_cli.data import prepared
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.training import job
 from transformer_cli.training.step import Updater
 
 Command = Callable[..., CompletedProcess[str]]
@@ -195,13 +195,13 @@ def test_the_program_stops_saves_and_tells_the_command_that_goes_on(
 
 def _signal_in_training_the_tokenizer(number: signal.Signals) -> None:
     """As if it took so long that a signal came."""
-    train_tokenizers = job.train_tokenizers
+    train_tokenizers = prepared.train_tokenizers
 
     def signalled(*arguments: Any) -> Any:
         signal.raise_signal(number)
         return train_tokenizers(*arguments)
 
-    job.train_tokenizers = signalled
+    prepared.train_tokenizers = signalled
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])

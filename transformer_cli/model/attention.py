@@ -67,13 +67,16 @@ class MultiHeadAttention(nn.Module):
         """(B, S, D) -> (B, H, S, K)."""
         return self._split_heads(self.value(memory))
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        """q (B, H, T, K), k and v (B, H, S, K), mask (B or 1, T or 1, S) -> (B, T, D)."""
-        mask = mask.unsqueeze(1)  # (B, 1, T, S): the same for every head
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """q (B, H, T, K), k and v (B, H, S, K), mask (B or 1, T or 1, S) or None for all -> (B, T, D)."""
+        if mask is not None:
+            mask = mask.unsqueeze(1)  # (B, 1, T, S): the same for every head
         p = self.dropout if self.training else 0.0
         if self.form == "fused":
             heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p)
         else:
+            if mask is None:
+                mask = torch.ones(1, 1, 1, k.shape[2], dtype=torch.bool, device=k.device)
             heads = dropout(attention_weights(q, k, mask), p) @ v  # (B, H, T, K)
         return self.output(heads.transpose(1, 2).flatten(2))  # (B, T, D)
 
