@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from runs import assert_same_run, metrics, saved_steps, start, updates_done
 
-from transformer_cli.data import prepared
+from transformer_cli.data.prepared import Preparation
+from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.training.step import Updater
 
@@ -193,15 +194,15 @@ def test_the_program_stops_saves_and_tells_the_command_that_goes_on(
     assert f"resumed after step {step}\n" in resumed.stderr
 
 
-def _signal_in_training_the_tokenizer(number: signal.Signals) -> None:
-    """As if it took so long that a signal came."""
-    train_tokenizers = prepared.train_tokenizers
+def _signal_in_the_preparation(number: signal.Signals) -> None:
+    """As if it took so long that a signal came. What the cache holds is not made again, but it is asked for."""
+    tokenizers = Preparation.tokenizers
 
-    def signalled(*arguments: Any) -> Any:
+    def signalled(preparation: Preparation) -> Tokenizers:
         signal.raise_signal(number)
-        return train_tokenizers(*arguments)
+        return tokenizers(preparation)
 
-    prepared.train_tokenizers = signalled
+    Preparation.tokenizers = signalled
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
@@ -210,7 +211,7 @@ def test_a_signal_in_the_preparation_ends_a_run_at_once_and_nothing_is_written(
 ) -> None:
     run = tmp_path / "run"
     said = tmp_path / "said"
-    process = start(["train", small, "--run-dir", run], said, before=partial(_signal_in_training_the_tokenizer, number))
+    process = start(["train", small, "--run-dir", run], said, before=partial(_signal_in_the_preparation, number))
     process.join(60)
     # The system tells of a process that a signal has ended by a negative number, and a shell as 128 and the number.
     assert process.exitcode == (130 if number == signal.SIGINT else -number)
