@@ -38,10 +38,10 @@ test: .venv/done
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -m "not gpu"
+	$(BIN)/pytest -m "not gpu" --numprocesses auto --maxprocesses 4 --dist loadfile
 
 fast: .venv/done
-	$(BIN)/pytest -m "not gpu and not slow"
+	$(BIN)/pytest -m "not gpu and not slow" --numprocesses auto --maxprocesses 4 --dist loadfile
 
 format: .venv/done
 	$(BIN)/ruff format .

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.config.load import dump_config, load_config, load_training_config
-from transformer_cli.config.schema import Config, Corpus
+from transformer_cli.config.schema import Config, Corpus, HoldOut
 from transformer_cli.errors import ConfigError
 
 
@@ -152,6 +152,8 @@ def test_an_empty_value_resets_to_the_default(folder: Path) -> None:
 def test_one_test_set_is_set_by_its_name_dots_included(folder: Path) -> None:
     config = read("data: {test: {a: []}}\n", "data.test.b.c=[{source: /s, target: /t}]")
     assert config.data.test == {"a": (), "b.c": (Corpus(source=Path("/s"), target=Path("/t")),)}
+    held_out = read("data: {test: {a: {hold_out: 9}}}\n", "data.test.a.hold_out=5", "data.test.b.c.hold_out=7")
+    assert held_out.data.test == {"a": HoldOut(hold_out=5), "b.c": HoldOut(hold_out=7)}
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,9 @@ def _path_of(key: str) -> Loc | None:
     if key in hints.KEYS:
         return tuple(key.split("."))
     if key.startswith("data.test."):  # the one key whose own keys are names, which may have dots
-        return ("data", "test", key.removeprefix("data.test."))
+        name = key.removeprefix("data.test.")
+        held_out = name.removesuffix(".hold_out")
+        return ("data", "test", name) if held_out == name else ("data", "test", held_out, "hold_out")
     return None
 
 
