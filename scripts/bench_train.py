@@ -49,6 +49,7 @@ SIZES = {
     "small": ModelConfig(d_model=128, ffn_dim=256, num_heads=4, encoder_layers=4, decoder_layers=4),
     "medium": ModelConfig(d_model=256, ffn_dim=1024, num_heads=4),
     "base": ModelConfig(),
+    "big": ModelConfig(d_model=1024, ffn_dim=4096, num_heads=16, dropout=0.3),
 }
 DENSE_PEAKS = {"A100": 312e12, "H100": 989e12, "H200": 989e12}  # bf16 operations per second, by the maker
 HELD_OUT = 30  # one pair in so many is kept for validation

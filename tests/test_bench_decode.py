@@ -89,7 +89,7 @@ def test_every_system_gets_the_same_turns_and_the_rate_is_of_the_median(monkeypa
 
     monkeypatch.setattr(bench.time, "process_time", lambda: clock)
     both = {"one": system("one", [2.0, 1.0, 9.0]), "other": system("other", [4.0, 4.0, 4.0])}
-    args = argparse.Namespace(turns=3, batch_size=64)
+    args = argparse.Namespace(turns=3, batch_size=64, device="cpu")
     results = bench.race(both, ["x"] * 8, ["A B C D"] * 8, "de", args, 5)
     assert calls == [("one", 5, 64), ("other", 5, 64)] * 4
     assert results["one"] == (8 / 2.0, 5.0, pytest.approx(100.0))
