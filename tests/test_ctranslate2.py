@@ -5,9 +5,11 @@ has learnt, these have logits far below all others.
 """
 
 import itertools
+import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,9 @@ from transformer_cli.decoding.sampling import Sampling
 from transformer_cli.decoding.translator import Translation, Translator
 from transformer_cli.errors import ConfigError, LineError, UserError
 from transformer_cli.export import ctranslate2 as module
-from transformer_cli.export.ctranslate2 import CTranslate2Translator, beside, export, export_with_proof
+from transformer_cli.export.ctranslate2 import beside, export
+from transformer_cli.export.engine import CTranslate2Translator
+from transformer_cli.export.proof import export_with_proof
 
 pytest.importorskip("ctranslate2")
 
@@ -237,12 +241,16 @@ def test_a_folder_that_is_not_empty_and_a_file_are_refused(own: Translator, tmp_
     assert (tmp_path / "full" / "theirs").exists()
 
 
-def test_what_a_killed_export_left_behind_does_no_harm(own: Translator, tmp_path: Path) -> None:
-    (tmp_path / "out.tmp" / "sub").mkdir(parents=True)
-    (tmp_path / "out.tmp" / "model.bin").write_bytes(b"half")
+def test_an_export_that_fails_leaves_nothing(own: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(translator: Translator, quantization: str | None) -> str:
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_readme", full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            export(own, tmp_path / "out", None)
+    assert list(tmp_path.iterdir()) == []
     export(own, tmp_path / "out", None)
-    assert not (tmp_path / "out.tmp").exists()
-    assert not (tmp_path / "out" / "sub").exists()
     CTranslate2Translator(own, tmp_path / "out")
 
 
@@ -321,14 +329,51 @@ def test_a_run_is_exported_beside_its_model_once_and_again_when_the_model_change
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ctranslate2", "model.safetensors"]
 
 
-def test_what_a_killed_export_left_beside_a_model_does_no_harm(tmp_path: Path) -> None:
+def test_what_a_killed_export_left_beside_a_model_does_no_harm_and_is_removed_an_hour_later(tmp_path: Path) -> None:
     own = model()
     checkpoint.write(tmp_path / "model.safetensors", own.as_file({}))
-    for name in ("ctranslate2.new", "ctranslate2.new.tmp"):
+    for name, age in ((".ctranslate2-killed", 3700), (".ctranslate2-at-work", 3500)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.bin").write_bytes(b"half")
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
     CTranslate2Translator(own, beside(own, tmp_path))
+    found = sorted(path.name for path in tmp_path.iterdir())
+    assert found == [".ctranslate2-at-work", "ctranslate2", "model.safetensors"]
+
+
+def test_two_programs_that_export_a_run_at_once_both_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = model()
+    checkpoint.write(tmp_path / "model.safetensors", own.as_file({}))
+    made, inner = module._made, []
+
+    def slower(*arguments: Any) -> Path:
+        if not inner:  # while the first is at it the second begins and ends
+            inner.append(True)
+            inner.append(CTranslate2Translator(own, beside(own, tmp_path)))
+        return made(*arguments)
+
+    monkeypatch.setattr(module, "_made", slower)
+    first = CTranslate2Translator(own, beside(own, tmp_path))
+    expected = list(own.translate(LINES, SEARCHES["wu"]))
+    for engine in (first, inner[1]):
+        assert_equal(list(engine.translate(LINES, SEARCHES["wu"])), expected)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ctranslate2", "model.safetensors"]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_the_log_probabilities_of_pieces_are_those_of_our_search(own: Translator, tmp_path: Path, name: str) -> None:
+    export(own, tmp_path / "out", None)
+    engine = CTranslate2Translator(own, tmp_path / "out", token_log_probs=True)
+    compared = 0
+    for (ours, *_), (theirs, *_) in zip(
+        own.translate(MORE_LINES, SEARCHES[name]), engine.translate(MORE_LINES, SEARCHES[name]), strict=True
+    ):
+        assert sum(theirs.token_log_probs) == pytest.approx(theirs.log_prob, abs=1e-3)
+        assert len(theirs.token_log_probs) == theirs.n
+        if ours.ids == theirs.ids:
+            assert theirs.token_log_probs == pytest.approx(ours.token_log_probs, abs=1e-4)
+            compared += 1
+    assert compared >= len(MORE_LINES) - 1
 
 
 def test_a_folder_of_somebody_elses_beside_a_model_is_left_alone(tmp_path: Path) -> None:

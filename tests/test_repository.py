@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "decoding": {"checkpoint", "config", "model", "data", "decoding", "errors", "log", "device", "run_files"},
     "evaluation.scores": {"errors", "log", "device"},
     "evaluation": {"checkpoint", "config", "data", "decoding", "evaluation", "errors", "log", "device"},
-    "export": {"checkpoint", "config", "model", "data.tokenizer", "decoding", "errors", "log", "run_files"},
+    "export": {"checkpoint", "config", "model", "data.tokenizer", "decoding", "errors", "export", "log", "run_files"},
     "training": BELOW_THE_LOOP,
     "cli": BELOW_THE_LOOP | {"cli", "export", "project"},
 }

@@ -209,13 +209,17 @@ def test_translations_begin_with_a_prefix_for_all_or_one_for_each(cli: Command, 
     assert last.startswith("SU TA")
 
 
-def test_too_few_prefixes_and_a_prefix_file_that_is_not_there_are_told(
+def test_too_few_or_many_prefixes_and_a_prefix_file_that_is_not_there_are_told(
     cli: Command, flat: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "prefixes").write_text("QI\n")
     done = cli("translate", flat, "ba", "ce", "--prefix-file", tmp_path / "prefixes")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "error: there are prefixes for 1 lines, and there are more lines\n"
+    (tmp_path / "prefixes").write_text("QI\nRO\n")
+    done = cli("translate", flat, "ba", "--prefix-file", tmp_path / "prefixes")
+    assert (done.returncode, done.stdout[:2]) == (1, "QI")
+    assert "prefixes has more lines than there are lines to translate" in done.stderr
     done = cli("translate", flat, "ba", "--prefix-file", tmp_path / "nowhere")
     assert done.returncode == 1
     assert "nowhere: No such file or directory" in done.stderr
@@ -361,6 +365,17 @@ def test_a_line_longer_than_any_in_training_is_named_and_not_cut(cli: Command, f
     assert f"line 3 has {pieces} pieces, more than any line in training (data.max_length 64)" in done.stderr
     assert "--split-sentences translates sentence by sentence" in done.stderr
     assert done.stderr.count("more than any line") == 1
+    assert len(done.stdout.splitlines()) == 4
+
+
+def test_of_lines_that_are_split_the_one_with_too_long_a_sentence_is_named(cli: Command, flat: Path) -> None:
+    long = f"Ba {' '.join(['ba ce di fo'] * 12)}."
+    text = f"Ba. Ce.\n\nDi fo. {long} Gu.\n{'Ba ce. ' * 60}\n"
+    done = cli("translate", flat, "--split-sentences", stdin=text)
+    assert done.returncode == 0
+    pieces = len(Translator.load(flat, device="cpu").tokenizers.source.encode(long))
+    assert f"line 3 has a sentence of {pieces} pieces, more than any in training (data.max_length 64)" in done.stderr
+    assert done.stderr.count("more than any") == 1
     assert len(done.stdout.splitlines()) == 4
 
 

@@ -49,12 +49,12 @@ def export(
 
     from transformer_cli.decoding.translator import Translator
     from transformer_cli.device import set_threads
-    from transformer_cli.export import ctranslate2
+    from transformer_cli.export.proof import export_with_proof
     from transformer_cli.log import LOGGER
 
     assert format_ == "ctranslate2"
     set_threads(threads)
     translator = Translator.load(run, "cpu", "fp32")
-    for line in ctranslate2.export_with_proof(translator, output, quantization, lines):
+    for line in export_with_proof(translator, output, quantization, lines):
         LOGGER.info("%s", line)
     print(output)

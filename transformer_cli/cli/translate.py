@@ -168,6 +168,7 @@ def translate(
     from transformer_cli.decoding.sampling import Sampling
     from transformer_cli.decoding.translator import Translator
     from transformer_cli.device import set_threads
+    from transformer_cli.errors import DataError
     from transformer_cli.log import LOGGER, Progress
 
     set_threads(threads)
@@ -176,19 +177,19 @@ def translate(
     translator = Translator.load(run, device, own, ensemble or [])
     decoding = options.decoding_from(translator.config.decoding, flags)
     if engine == "ctranslate2":
-        translator = _with_ctranslate2(translator, run, precision, decoding)
+        translator = _with_ctranslate2(translator, run, precision, decoding, output_format == "jsonl")
     if at_terminal:
         print("Type a sentence and press Enter; end with Ctrl-D. (--help shows other ways.)", file=sys.stderr)
     sentences = lines.argument_lines(text, errors) if text else lines.input_lines(source, errors)
     prefixes = lines.input_lines(prefix_file, errors) if prefix_file else repeat(prefix) if prefix else None
     drawn = Sampling(temperature or 1.0, top_k or 0, top_p or 1.0, 1 if seed is None else seed) if sample else None
     together = 1 if at_terminal else batch_size  # one line at a time where somebody waits for each
+    long = lines.LongLines(translator.config.data.max_length, split_sentences)
     if split_sentences:
-        translations = translate_paragraphs(translator, sentences, decoding, together, drawn)
+        translations = translate_paragraphs(translator, sentences, decoding, together, drawn, long.note)
     else:
         translations = translator.translate(sentences, decoding, together, drawn, prefixes)
     cut = 0
-    long = lines.LongLines(translator.config.data.max_length)
     with (
         lines.output_stream(target) as stream,
         Progress(None, unit="line", shown=not text and not at_terminal) as progress,
@@ -206,6 +207,8 @@ def translate(
             if not split_sentences:
                 long.note(index + 1, len(found[0].source_ids))
     long.tell()
+    if prefix_file is not None and prefixes is not None and next(prefixes, None) is not None:
+        raise DataError(f"{prefix_file} has more lines than there are lines to translate: do they belong together?")
     if cut:
         LOGGER.warning("%d translations were cut at their length limit (--max-length-a, --max-length-b)", cut)
 
@@ -243,9 +246,12 @@ def _check_combination(given: Mapping[str, object], *, sample: bool, split: bool
         raise ConfigError("--alignments needs --format jsonl, which has room for them")
 
 
-def _with_ctranslate2(translator: "Translator", run: Path, precision: str, decoding: "DecodingConfig") -> "Translator":
-    from transformer_cli.export.ctranslate2 import CTranslate2Translator, beside, check_decoding
+def _with_ctranslate2(
+    translator: "Translator", run: Path, precision: str, decoding: "DecodingConfig", token_log_probs: bool
+) -> "Translator":
+    from transformer_cli.export.ctranslate2 import beside
+    from transformer_cli.export.engine import CTranslate2Translator, check_decoding
 
     check_decoding(decoding)
     names = {"auto": "float32", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
-    return CTranslate2Translator(translator, beside(translator, run), names[precision])
+    return CTranslate2Translator(translator, beside(translator, run), names[precision], token_log_probs)

@@ -132,23 +132,25 @@ def json_lines(
 class LongLines:
     """Lines longer than any that a model was trained on, which it may translate badly: each is named, up to ten."""
 
-    def __init__(self, max_length: int) -> None:
+    def __init__(self, max_length: int, split: bool = False) -> None:
+        """With `split` what is told of each line is its longest sentence."""
         self._max_length = max_length
+        self._words = (
+            "line %d has a sentence of %d pieces, more than any in training (data.max_length %d): its translation may "
+            "be poor"
+            if split
+            else "line %d has %d pieces, more than any line in training (data.max_length %d): its translation may be "
+            "poor. --split-sentences translates sentence by sentence"
+        )
         self._count = 0
 
     def note(self, number: int, pieces: int) -> None:
-        """A line by its number from 1, and how many pieces it has."""
+        """A line by its number from 1, and how many pieces it, or its longest sentence, has."""
         if pieces <= self._max_length:
             return
         self._count += 1
         if self._count <= _LONG_LINES_NAMED:
-            logger.warning(
-                "line %d has %d pieces, more than any line in training (data.max_length %d): its translation may be "
-                "poor. --split-sentences translates sentence by sentence",
-                number,
-                pieces,
-                self._max_length,
-            )
+            logger.warning(self._words, number, pieces, self._max_length)
 
     def tell(self) -> None:
         """How many there were, if not all were named."""

@@ -7,7 +7,7 @@ Japanese needs no space. Behind initials, numbers of one or two digits and a few
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from transformer_cli.config.schema import DecodingConfig
 from transformer_cli.data.tokenizer import SPACES, VANISHING, is_blank
@@ -49,10 +49,12 @@ def translate_paragraphs(
     decoding: DecodingConfig,
     batch_size: int,
     sampling: Sampling | None = None,
+    note: Callable[[int, int], None] | None = None,
 ) -> Iterator[list[Translation]]:
     """`Translator.translate`, sentence by sentence: for each line the one translation joined from its sentences'.
 
-    Its log-probability, score and n are their sums. DataError names a line by its number among the lines.
+    Its log-probability, score and n are their sums. `note` is told the number of each line, from 1, and the pieces of
+    its longest sentence. DataError names a line by its number among the lines.
     """
     counts: deque[int] = deque()  # sentences of each line that is under way
     lines_done = sentences_done = 0
@@ -70,6 +72,8 @@ def translate_paragraphs(
             parts = [first[0], *(next(found)[0] for _ in range(counts[0] - 1))]
             lines_done += 1
             sentences_done += counts.popleft()
+            if note is not None:
+                note(lines_done, max(len(part.source_ids) for part in parts))
             yield [_joined(parts, separator)]
     except LineError as error:
         number = lines_done
