@@ -80,3 +80,18 @@ def test_a_traceback_is_shown_only_when_asked_for(cli: Command, tmp_path: Path) 
     assert done.returncode == 1
     assert "Traceback" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: ")
+
+
+def test_of_several_processes_the_first_checks_for_all(
+    cli: Command, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("train", small, "--check", "--threads", 1)
+    alone = cli(*words).stdout.splitlines()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    other = cli(*words)
+    assert (other.returncode, other.stdout, other.stderr) == (0, "", "")
+    monkeypatch.setenv("RANK", "0")
+    shared = cli(*words).stdout.splitlines()
+    assert shared[:6] == alone[:6]  # the same text in the same updates
+    assert "with 2 processes of 1 thread, validations not counted" in shared[-1]

@@ -19,6 +19,7 @@ from transformer_cli.data.prepared import Preparation
 from transformer_cli.data.tokenizer import PAD, Tokenizers
 from transformer_cli.device import attention_form, autocast, choose_device, set_threads, training_precision
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.training.distributed import started
 from transformer_cli.training.loss import fused_cross_entropy
 from transformer_cli.training.schedule import peak_rate
 from transformer_cli.training.step import batch_loss
@@ -28,7 +29,13 @@ _PADDED_UPDATES = 1000  # or somewhat more, from which the padding of all is tol
 
 
 def check(config: Config, threads: int | None) -> Iterator[str]:
-    """Lines of a report. Any error that training would meet before its first step is raised here."""
+    """Lines of a report. Any error that training would meet before its first step is raised here.
+
+    Of several processes the first alone checks, and tells what each would do.
+    """
+    rank, processes = started()
+    if rank > 0:
+        return
     device = choose_device(config.device)
     precision = training_precision(config.precision, device, config.model.d_model)
     used_threads = set_threads(threads)
@@ -42,7 +49,13 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
 
     settings = config.training
     update_size = settings.batch_size * settings.gradient_accumulation_steps
-    cut = partial(micro_batches, dataset=dataset, batch_size=settings.batch_size, batch_type=settings.batch_type)
+    cut = partial(
+        micro_batches,
+        dataset=dataset,
+        batch_size=settings.batch_size,
+        batch_type=settings.batch_type,
+        processes=processes,
+    )
     updates = plan_epoch(dataset, update_size, settings.batch_type, config.seed, 0)
     some = updates[:: max(len(updates) // _PADDED_UPDATES, 1)]
     parts = [part for update in some for part in cut(update)]
@@ -77,11 +90,12 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
     kept = settings.keep_last + settings.keep_best
     yield f"disk            {(3 * kept + 1) * weights / 2**20:,.0f} MiB for {kept} checkpoints and the model"
     chosen = np.linspace(0, len(updates) - 1, min(_TIMED_UPDATES, len(updates)), dtype=int)
-    each = [sum(seconds(part) for part in cut(updates[i])) for i in chosen]
+    each = [sum(seconds(part) for part in cut(updates[i])[::processes]) for i in chosen]
     hours = median(each) * settings.max_steps / 3600
+    of_each = f"{used_threads} thread{'s' if used_threads > 1 else ''}"
     yield (
         f"time            about {_duration(hours)} for {settings.max_steps:,} steps on {device} in {precision} with "
-        f"{used_threads} thread{'s' if used_threads > 1 else ''}, validations not counted"
+        f"{of_each if processes == 1 else f'{processes} processes of {of_each}'}, validations not counted"
     )
 
 

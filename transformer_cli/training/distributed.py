@@ -164,6 +164,11 @@ class _Group(Processes):
         return False
 
 
+def started() -> tuple[int, int]:
+    """The number of this process, from 0, and how many torchrun started; (0, 1) where it is alone."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
 @contextmanager
 def processes(device_kind: str) -> Iterator[Processes]:
     """The processes that torchrun started, connected for a kind of device; or this one alone.
@@ -171,7 +176,7 @@ def processes(device_kind: str) -> Iterator[Processes]:
     A failed exchange is a ProcessError: another process has ended, and has said why. So is every error that a user can
     cause but the main process has not met.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if started()[1] == 1:
         yield Processes()
         return
     group = None
