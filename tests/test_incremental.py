@@ -98,7 +98,7 @@ def test_all_beams_of_a_sentence_share_one_memory() -> None:
         state = decoder.reorder(state, torch.tensor(rows))
     for layer, (keys, values) in zip(state.layers, memories, strict=True):
         assert layer.self_keys.shape == layer.self_values.shape == (2, 4, 32, 4)  # (B, H, places, K)
-        assert keys.shape == values.shape == (2, 4, 5, 4)  # (B, H, S, K)
+        assert keys.shape == values.shape == (2, 4, 16, 4)  # (B, H, S in whole lanes, K)
         assert layer.memory_keys is keys
         assert layer.memory_values is values
 

@@ -22,7 +22,7 @@ from transformer_cli.model.blocks import LayerNorm, Linear
 from transformer_cli.model.transformer import DecoderLayer, Transformer
 
 _SMALL_PRODUCT = 400  # multiplications
-_LEAST_PLACES = 32  # of a sentence, for the words of all its rows
+_LANES = 16  # a softmax over fewer numbers, or over a few more, takes PyTorch several times as long on a processor
 
 
 class LayerCache(NamedTuple):
@@ -30,7 +30,7 @@ class LayerCache(NamedTuple):
 
     self_keys: Tensor  # (B, H, places, K), some still empty
     self_values: Tensor  # (B, H, places, K)
-    memory_keys: Tensor  # (B, H, S, K): once a sentence, however many beams ask
+    memory_keys: Tensor  # (B, H, S, K): once a sentence, however many beams ask; S in whole lanes
     memory_values: Tensor  # (B, H, S, K)
 
 
@@ -39,7 +39,7 @@ class DecoderState:
     """All that the next step needs: the caches of B sentences with W rows each, and what each row sees of them."""
 
     layers: tuple[LayerCache, ...]
-    source_bias: Tensor  # (B, 1, 1, S): 0 where the source has a word
+    source_bias: Tensor  # (B, 1, 1, S): 0 where the source has a word; S rounded up to whole lanes
     visible: Tensor  # (B, W, filled) bool: True = this place holds an earlier word of this row
     position: int  # words that each row has
 
@@ -54,7 +54,7 @@ class DecoderState:
         Where no more than half of the filled places are of use any more, rows having died, those close up instead.
         """
         keys = self.layers[0].self_keys
-        if self.filled + places <= keys.shape[2]:
+        if _whole_lanes(self.filled + places) <= keys.shape[2]:
             return self
         used = self.visible.any(1)  # (B, filled)
         most = int(used.sum(1).max()) if self.filled else 0
@@ -62,7 +62,7 @@ class DecoderState:
             most, order = self.filled, None
         else:
             order = (~used).byte().argsort(dim=1, stable=True)[:, :most]  # (B, most), in the order they were filled
-        length = 2 * most + max(places, _LEAST_PLACES)
+        length = _whole_lanes(2 * most + max(places, 2 * _LANES))
 
         def moved(cache: Tensor) -> Tensor:
             sentences, heads, _, width = cache.shape
@@ -127,15 +127,16 @@ class _Layer:
 
     def start(self, memory: Tensor) -> LayerCache:
         """No word yet: memory (B, S, D) -> the cache of B sentences."""
-        keys, values = self.cross.keys(memory), self.cross.values(memory)  # (B, H, S, K)
+        more = (0, 0, 0, _whole_lanes(memory.shape[1]) - memory.shape[1])
+        keys, values = F.pad(self.cross.keys(memory), more), F.pad(self.cross.values(memory), more)  # (B, H, S, K)
         keys, values = keys.contiguous(), values.contiguous()
         return LayerCache(keys[:, :, :0], values[:, :, :0], keys, values)
 
     def step(self, x: Tensor, cache: LayerCache, filled: int, visible: Tensor | None, source: Tensor) -> Tensor:
         """The newest word of each row, which takes the places from `filled` on: x (N, D) -> (N, D).
 
-        What each row sees, as what is added to the scores: visible (B, 1, W, filled + W) or None for all, source
-        (B, 1, 1, S).
+        What each row sees, as what is added to the scores: visible (B, 1, W, places) or None for all, source
+        (B, 1, 1, S); the places are filled + W rounded up to whole lanes.
         """
         h = self.own_norm(x) if self.pre_norm else x
         sentences, heads, *_ = cache.self_keys.shape
@@ -143,7 +144,8 @@ class _Layer:
         q, k, v = self.own_in(h).view(sentences, width, 3, heads, -1).permute(2, 0, 3, 1, 4)  # (B, H, W, K)
         cache.self_keys.narrow(2, filled, width).copy_(k)
         cache.self_values.narrow(2, filled, width).copy_(v)
-        keys, values = cache.self_keys.narrow(2, 0, filled + width), cache.self_values.narrow(2, 0, filled + width)
+        places = _whole_lanes(filled + width)
+        keys, values = cache.self_keys.narrow(2, 0, places), cache.self_values.narrow(2, 0, places)
         x = x + self.own_out(_attend(q, keys, values, visible))
         x, h = (x, self.cross_norm(x)) if self.pre_norm else (normed := self.own_norm(x), normed)
         q = self.cross_in(h).view(sentences, width, heads, -1).transpose(1, 2)
@@ -161,19 +163,24 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """
     sentences, heads, width, size = q.shape
     if (width == 1 and q.dtype != torch.float32) or width * size * k.shape[2] < _SMALL_PRODUCT:
-        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)
-        return attended.transpose(1, 2).reshape(sentences * width, heads * size)
-    scores = torch.bmm(q.reshape(-1, width, size), k.flatten(0, 1).transpose(1, 2))  # (B * H, W, S)
-    if bias is not None:
-        scores.view(sentences, heads, width, -1).add_(bias)
-    attended = torch.bmm(scores.softmax(-1).to(v.dtype), v.flatten(0, 1))  # (B * H, W, K)
-    if width > 1:
-        attended = attended.view(sentences, heads, width, size).transpose(1, 2)
+        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0).transpose(1, 2)
+    else:
+        scores = torch.bmm(q.reshape(-1, width, size), k.flatten(0, 1).transpose(1, 2))  # (B * H, W, S)
+        if bias is not None:
+            scores.view(sentences, heads, width, -1).add_(bias)
+        attended = torch.bmm(scores.softmax(-1).to(v.dtype), v.flatten(0, 1))  # (B * H, W, K)
+        if width > 1:
+            attended = attended.view(sentences, heads, width, size).transpose(1, 2)
     return attended.reshape(sentences * width, heads * size)
 
 
+def _whole_lanes(length: int) -> int:
+    return -(-length // _LANES) * _LANES
+
+
 def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """What a mask, True = may attend, adds to scores: 0, or the lowest number."""
+    """What a mask (…, S), True = may attend, adds to scores (…, S in whole lanes): 0, or the lowest number."""
+    mask = F.pad(mask, (0, _whole_lanes(mask.shape[-1]) - mask.shape[-1]))
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
 
 
@@ -204,7 +211,7 @@ class IncrementalDecoder:
         itself = torch.eye(width, dtype=torch.bool, device=tokens.device).expand(sentences, -1, -1)
         visible = torch.cat([state.visible, itself], dim=2)  # (B, W, filled + W)
         # A row sees as many places as it has words: if there are no more, it sees all.
-        all_seen = visible.shape[2] == state.position + 1
+        all_seen = _whole_lanes(visible.shape[2]) == state.position + 1
         bias = None if all_seen else _bias(visible.unsqueeze(1), state.source_bias.dtype)
         x = self.model.target_words(tokens.flatten(), state.position)  # (N, D)
         for layer, cache in zip(self.layers, state.layers, strict=True):
