@@ -86,7 +86,7 @@ def test_the_last_update_of_an_epoch_leads_to_the_first_of_the_next() -> None:
     state = TrainingState()
     places = []
     for _ in range(7):
-        state.advance(updates_in_epoch=3)
+        state.advance(ends_epoch=state.update_in_epoch == 2)
         places.append((state.step, state.epoch, state.update_in_epoch))
     assert places == [(1, 0, 1), (2, 0, 2), (3, 1, 0), (4, 1, 1), (5, 1, 2), (6, 2, 0), (7, 2, 1)]
 
@@ -95,14 +95,14 @@ def test_the_current_epoch_is_that_of_the_last_update() -> None:
     state = TrainingState()
     epochs = []
     for _ in range(7):
-        state.advance(updates_in_epoch=3)
+        state.advance(ends_epoch=state.update_in_epoch == 2)
         epochs.append(state.current_epoch)
     assert epochs == [1, 1, 1, 2, 2, 2, 3]
 
 
 def test_an_epoch_of_one_update_is_over_after_it() -> None:
     state = TrainingState()
-    state.advance(updates_in_epoch=1)
+    state.advance(ends_epoch=True)
     assert (state.step, state.epoch, state.update_in_epoch) == (1, 1, 0)
 
 
@@ -225,7 +225,7 @@ def test_it_ends_at_max_steps(step: int) -> None:
 def test_it_ends_after_max_epochs() -> None:
     state = TrainingState(step=12, epoch=1, update_in_epoch=5)
     assert state.stop_reason(limits(max_epochs=2)) is None
-    state.advance(updates_in_epoch=6)
+    state.advance(ends_epoch=True)
     assert state.stop_reason(limits(max_epochs=2)) == "epoch 2 of training.max_epochs 2, at step 13"
 
 

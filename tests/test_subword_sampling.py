@@ -125,20 +125,21 @@ def test_other_pieces_of_the_same_text_each_epoch(tokenizers: Tokenizers, datase
     update = update_of([7, 3, 11], [20], [40, 41])
     epochs = []
     for epoch in range(3):
-        cut, groups = sampler.sampled(dataset, update, epoch)
+        cut, groups = sampler.sampled(dataset, update, (epoch,))
         assert [group.tolist() for group in groups] == [[0, 1, 2], [3], [4, 5]]
         for place, i in enumerate((7, 3, 11, 20, 40, 41)):
             assert tokenizers.source.decode(cut.source[place].tolist()) == PAIRS[i].source
             assert tokenizers.target.decode(cut.target[place].tolist()) == PAIRS[i].target
         epochs.append(str(as_lists(cut)))
     assert len(set(epochs)) == 3
-    assert str(as_lists(Sampler(tokenizers, 0.2, seed=2, max_length=100).sampled(dataset, update, 0)[0])) != epochs[0]
+    cut, _ = Sampler(tokenizers, 0.2, seed=2, max_length=100).sampled(dataset, update, (0,))
+    assert str(as_lists(cut)) != epochs[0]
 
 
 def test_a_pair_is_cut_the_same_way_in_whatever_company(tokenizers: Tokenizers, dataset: TokenDataset) -> None:
-    together, _ = Sampler(tokenizers, 0.2, 1, 100).sampled(dataset, update_of([7, 3], [11, 20]), 5)
+    together, _ = Sampler(tokenizers, 0.2, 1, 100).sampled(dataset, update_of([7, 3], [11, 20]), (5,))
     for place, i in enumerate((7, 3, 11, 20)):
-        alone, _ = Sampler(tokenizers, 0.2, 1, 100).sampled(dataset, update_of([i]), 5)
+        alone, _ = Sampler(tokenizers, 0.2, 1, 100).sampled(dataset, update_of([i]), (5,))
         assert as_lists(alone)[0] == as_lists(together)[place]
 
 
@@ -149,7 +150,8 @@ import json, test_subword_sampling as here
 tokenizer = here.tokenizer_of({model_type!r}, vocab_size=60)
 tokenizers = here.Tokenizers(tokenizer, tokenizer)
 dataset = here.encode_pairs(here.PAIRS, tokenizers, here.FilterCounts())
-print(json.dumps(here.as_lists(here.Sampler(tokenizers, 0.3, 1, 100).sampled(dataset, here.update_of([7, 3]), 5)[0])))
+cut, _ = here.Sampler(tokenizers, 0.3, 1, 100).sampled(dataset, here.update_of([7, 3]), (5,))
+print(json.dumps(here.as_lists(cut)))
 """
     one, two = (
         subprocess.run(
@@ -164,7 +166,7 @@ print(json.dumps(here.as_lists(here.Sampler(tokenizers, 0.3, 1, 100).sampled(dat
 def test_what_would_be_longer_than_allowed_is_left_as_it_was(tokenizers: Tokenizers, dataset: TokenDataset) -> None:
     everything = update_of(list(range(len(dataset))))
     most = max(len(side) for pair in as_lists(dataset) for side in pair)
-    cut, _ = Sampler(tokenizers, 0.2, 1, max_length=most).sampled(dataset, everything, 0)
+    cut, _ = Sampler(tokenizers, 0.2, 1, max_length=most).sampled(dataset, everything, (0,))
     pairs = list(zip(as_lists(cut), as_lists(dataset), strict=True))
     changed = [new != old for after, before in pairs for new, old in zip(after, before, strict=True)]
     longer = [len(new) > len(old) for after, before in pairs for new, old in zip(after, before, strict=True)]
@@ -178,7 +180,7 @@ def test_no_batch_of_a_sampled_update_is_over_its_budget(tokenizers: Tokenizers,
     for epoch in range(5):
         seen = 0
         for update in plan_epoch(dataset, 160, "tokens", 1, epoch):
-            cut, groups = sampler.sampled(dataset, update, epoch)
+            cut, groups = sampler.sampled(dataset, update, (epoch,))
             for part in micro_batches(groups, cut, 40, "tokens"):
                 assert all(ids.numel() <= 40 for ids in make_batch(cut, part))
                 seen += len(part)

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed import TCPStore
 
 from transformer_cli import checkpoint
 from transformer_cli.run_files import list_checkpoints
 
 CLOCK = ("seconds", "tokens_per_s")
+WITHIN = 60  # seconds
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["transformer_cli.cli", "transformer_cli.training.loop"])
@@ -101,3 +103,28 @@ def _run(words: list[str], output: Path, environment: dict[str, str], before: Ca
     if before is not None:
         before()
     app(words)
+
+
+def in_processes(
+    count: int,
+    words: Sequence[object],
+    folder: Path,
+    before: Callable[[], None] | None = None,
+    main_code: int = 0,
+    others_code: int = 0,
+) -> None:
+    """Run a command in processes such as torchrun would start. What each says is in FOLDER/RANK."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # torchrun, too, holds it itself
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    address["WORLD_SIZE"] = str(count)
+    started = [
+        start(
+            words, folder / str(rank), environment=address | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, before=before
+        )
+        for rank in range(count)
+    ]
+    for process in started:
+        process.join(WITHIN)
+    assert [process.exitcode for process in started] == [main_code] + [others_code] * (count - 1), [
+        (folder / str(rank)).read_text() for rank in range(count)
+    ]

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import metrics, saved_steps, start, updates_done
-from torch.distributed import TCPStore
+from runs import WITHIN, in_processes, metrics, saved_steps, updates_done
 
 from transformer_cli import checkpoint
 from transformer_cli.data.corpus import Pair
@@ -41,7 +40,6 @@ SETTINGS = (
     "training.average_last=1",
 )
 LAST = 21
-WITHIN = 60  # seconds
 
 
 @pytest.fixture(scope="module")
@@ -211,31 +209,6 @@ def test_a_signal_to_torchrun_stops_all_saved_and_one_process_goes_on(
 
 
 # Processes that torchrun would start, forked from one that has imported everything
-
-
-def in_processes(
-    count: int,
-    words: Sequence[object],
-    folder: Path,
-    before: Callable[[], None] | None = None,
-    main_code: int = 0,
-    others_code: int = 0,
-) -> None:
-    """Run a command in several processes. What each says is in FOLDER/RANK."""
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # torchrun, too, holds it itself
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    address["WORLD_SIZE"] = str(count)
-    started = [
-        start(
-            words, folder / str(rank), environment=address | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, before=before
-        )
-        for rank in range(count)
-    ]
-    for process in started:
-        process.join(WITHIN)
-    assert [process.exitcode for process in started] == [main_code] + [others_code] * (count - 1), [
-        (folder / str(rank)).read_text() for rank in range(count)
-    ]
 
 
 def _record_weights() -> None:

@@ -161,7 +161,11 @@ class HubSet(Section):
     revision: str | None = None
     """Commit or tag of the set. Without it the set may be another one tomorrow."""
     streaming: bool = False
-    """Read over the network as it is needed, without a copy on this machine."""
+    """Read as it is needed, in training too: over the network without a copy on this machine, and without keeping token
+    ids. Such a set is the only one of `data.train`, each record once an epoch."""
+    shuffle_buffer: Positive = 100_000
+    """With `streaming`: records that are read ahead, shuffled and put into batches together. As many pairs take some 10
+    MB of memory, twice; with more there is less padding and a better mixture."""
     weight: Weight = 1.0
     """How often the pairs of this corpus stand in an epoch; with 0.5 another half each epoch."""
 
@@ -169,7 +173,7 @@ class HubSet(Section):
 _KINDS = {
     "[text]": {"source", "target"},
     "[table]": {"path", "format"},
-    "[hub]": {"hub", "split", "config", "revision", "streaming"},
+    "[hub]": {"hub", "split", "config", "revision", "streaming", "shuffle_buffer"},
 }
 _FIELDS = {"source_field", "target_field"}
 

@@ -68,6 +68,43 @@ class DataConfig(Section):
     """Folder where the trained tokenizer and the token ids are kept for the next start. Left out: `transformer_cli` in
     the user's cache folder."""
 
+    @property
+    def stream(self) -> HubSet | None:
+        """The set that is streamed in training, if one is."""
+        return next((corpus for corpus in self.train if isinstance(corpus, HubSet) and corpus.streaming), None)
+
+    @model_validator(mode="after")
+    def _can_be_streamed(self) -> Self:
+        if self.stream is None:
+            return self
+        place = self.train.index(self.stream)
+        if len(self.train) > 1:
+            raise conflict(
+                "train",
+                f"train.{place} has streaming: true, and such a set is the only one to train on: leave streaming out, "
+                "or the other corpora",
+            )
+        if self.stream.weight != 1.0:
+            raise conflict(
+                "train",
+                f"train.{place}.weight has no part with streaming: true, where each record stands once in an epoch: "
+                "leave it out",
+            )
+        for key, part in {"valid": self.valid, **{f"test.{name}": part for name, part in self.test.items()}}.items():
+            if isinstance(part, HoldOut):
+                raise conflict(
+                    key,
+                    f"{key}.hold_out needs the whole of train to choose from, and train.{place} has streaming: true: "
+                    "name a set of its own, such as another split",
+                )
+        if self.filters.duplicates:
+            raise conflict(
+                "filters.duplicates",
+                f"filters.duplicates remembers every pair, and train.{place} with streaming: true is never held: leave "
+                "one of them out",
+            )
+        return self
+
 
 class TokenizerConfig(Section):
     """The SentencePiece model, trained on the training text unless `model` names one that is there."""

@@ -8,6 +8,7 @@ names the record, never a skipped one. In a TSV a quote is a character like any 
 import logging
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from transformer_cli.errors import DataError
 logger = logging.getLogger(__name__)
 
 _BATCH = 1000  # records of a Parquet file or a data set that become Python objects at a time
+_SHARD = 100_000  # records of a set saved by `datasets` that are streamed as one shard
 _LONGEST_FIELD = 10_000  # lines of a CSV that one pair of quotes can hold before it is taken for one never closed
 
 
@@ -72,8 +74,7 @@ class _Fields:
         return Record(number, self._text(values, self.source, number), self._text(values, self.target, number))
 
     def report(self) -> None:
-        if self.broken:
-            logger.warning("%s: %s fields held a line feed; a space stands in its place", self.name, f"{self.broken:,}")
+        _report_broken(self.name, self.broken)
 
     def line(self, text: str) -> str:
         """The text as one line."""
@@ -93,6 +94,11 @@ class _Fields:
             shown = "null" if found is None else str(found)
             raise DataError(f"{self.name}, {self.unit} {number}: {field} is {shown[:60]}, which is no text")
         return self.line(found)
+
+
+def _report_broken(name: str, broken: int) -> None:
+    if broken:
+        logger.warning("%s: %s fields held a line feed; a space stands in its place", name, f"{broken:,}")
 
 
 def _value(values: Any, field: str) -> Any:
@@ -213,7 +219,50 @@ def _needed(names: list[str], fields: tuple[str, str]) -> list[str]:
     return sorted(found) if len({field.partition(".")[0] for field in fields} - found) == 0 else names
 
 
+class HubStream:
+    """A Hugging Face set whose shards are read as they are needed. DataError if it cannot be had."""
+
+    def __init__(self, hub: HubSet) -> None:
+        self._hub = hub
+        self._name = f"{hub.hub} ({hub.split})"
+        with _errors_of(hub):
+            self._rows = _opened(hub).with_format("arrow")
+            self.shards: int = self._rows.num_shards
+        self._broken = 0
+
+    def records(self, shard: int, start: int = 0, step: int = 1) -> Iterator[Record]:
+        """Every `step`-th record of a shard from record `start` on, both counted from 0; what lies before is read, but
+        does not become Python objects. DataError as of `read_hub`, with the number in the shard, counted from 1."""
+        name = self._name + (f", shard {shard + 1} of {self.shards}" if self.shards > 1 else "")
+        fields = _Fields(name, "record", self._hub.source_field, self._hub.target_field)
+        with _errors_of(self._hub):
+            tables = self._rows.shard(self.shards, shard).iter(_BATCH)
+        first = 0  # of the table
+        while True:
+            with _errors_of(self._hub):
+                if (table := next(tables, None)) is None:
+                    break
+                values = table.slice(start - first).to_pylist()[::step] if start - first < len(table) else []
+            first += len(table)
+            yield from map(fields.record, zip(range(start + 1, first + 1, step), values, strict=True))
+            start += step * len(values)
+        self._broken += fields.broken
+
+    def report(self) -> None:
+        """Tell how many fields had to become one line in the shards that were read to their ends since the last
+        time."""
+        _report_broken(self._name, self._broken)
+        self._broken = 0
+
+
 def _hub_rows(hub: HubSet) -> Iterator[Any]:
+    with _errors_of(hub):
+        for batch in _opened(hub).iter(_BATCH):
+            names = list(batch)
+            yield from (dict(zip(names, values, strict=True)) for values in zip(*batch.values(), strict=True))
+
+
+def _opened(hub: HubSet) -> Any:
     try:
         import datasets  # 0.8 s
     except ImportError as error:
@@ -223,18 +272,25 @@ def _hub_rows(hub: HubSet) -> Iterator[Any]:
     folder = Path(hub.hub)
     if hub.revision is None and not folder.is_absolute():
         logger.warning("%s: no revision is named, so that another version of the set may be read next time", hub.hub)
+    if any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):
+        rows = datasets.load_from_disk(hub.hub)
+        rows = rows[hub.split] if isinstance(rows, datasets.DatasetDict) else rows
+        if hub.streaming:
+            rows = rows.to_iterable_dataset(num_shards=max(-(-len(rows) // _SHARD), 1))
+    else:
+        rows = datasets.load_dataset(
+            hub.hub, hub.config, split=hub.split, revision=hub.revision, streaming=hub.streaming
+        )
+    if rows.column_names:  # known beforehand, as a rule; what is not needed may be pictures or sound
+        rows = rows.select_columns(_needed(rows.column_names, (hub.source_field, hub.target_field)))
+    return rows
+
+
+@contextmanager
+def _errors_of(hub: HubSet) -> Iterator[None]:
     try:
-        if any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):
-            found = datasets.load_from_disk(hub.hub)
-            rows = found[hub.split] if isinstance(found, datasets.DatasetDict) else found
-        else:
-            rows = datasets.load_dataset(
-                hub.hub, hub.config, split=hub.split, revision=hub.revision, streaming=hub.streaming
-            )
-        if rows.column_names:  # known beforehand, as a rule; what is not needed may be pictures or sound
-            rows = rows.select_columns(_needed(rows.column_names, (hub.source_field, hub.target_field)))
-        for batch in rows.iter(_BATCH):
-            names = list(batch)
-            yield from (dict(zip(names, values, strict=True)) for values in zip(*batch.values(), strict=True))
+        yield
+    except DataError:
+        raise
     except Exception as error:  # of the network, the hub, Arrow and many a loader: they have no common kind
         raise DataError(f"the set {hub.hub} cannot be read: {str(error) or type(error).__name__}") from error

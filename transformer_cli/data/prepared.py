@@ -7,12 +7,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from transformer_cli import __version__
-from transformer_cli.config.schema import AnyCorpus, Config, HoldOut, HubSet
+from transformer_cli.config.schema import AnyCorpus, Config, HoldOut, HubSet, TokenizerConfig
 from transformer_cli.data.cache import Cache, cache_folder, key_of
 from transformer_cli.data.corpus import files_of
 from transformer_cli.data.dataset import CorpusPart, TokenDataset, encode_chunks, joined
 from transformer_cli.data.filters import FilterCounts
 from transformer_cli.data.split import Text, sets_beside_training
+from transformer_cli.data.stream import Stream
 from transformer_cli.data.tokenizer import LIBRARIES, Tokenizers, read_tokenizers, train_tokenizers
 from transformer_cli.errors import ConfigError, DataError
 
@@ -26,7 +27,7 @@ class Preparation:
     """The data of a configuration, made ready to train on.
 
     Where a set of the hub is read without naming a commit, its content can be another one next time, and only hashes of
-    files are kept.
+    files are kept. Of a set that is streamed nothing is: `stream` reads it, and `dataset` is not to be asked for.
     """
 
     def __init__(self, config: Config, threads: int, writable: bool = True) -> None:
@@ -34,6 +35,11 @@ class Preparation:
         self._config = config
         self._threads = threads
         self.cache = self._kept = Cache(config.data.cache_dir or cache_folder(), writable)
+        self.stream: Stream | None = None
+        if (hub := config.data.stream) is not None:
+            self.text = Text(config)
+            self.stream = Stream(hub, config, self.text)
+            return
         corpora = _corpora_of_training(config)
         if changing := [corpus.hub for corpus in corpora if isinstance(corpus, HubSet) and not _is_fixed(corpus)]:
             logger.info(
@@ -70,12 +76,19 @@ class Preparation:
         settings = self._config.tokenizer
         if (given := read_tokenizers(settings)) is not None:
             return given
+        if self.stream is not None:
+            return self._sampled_tokenizers(self.stream, settings)
         key = key_of(self._origin, settings.model_dump(mode="json", exclude={"sampling_alpha"}))
         if (kept := self._kept.record("tokenizer", key)) is not None:
             return Tokenizers.unpacked(kept["packed"].encode())
         trained = train_tokenizers(lambda: self.text.train(FilterCounts()), settings)
         self._kept.keep("tokenizer", key, {"packed": trained.packed().decode()})
         return trained
+
+    def _sampled_tokenizers(self, stream: Stream, settings: TokenizerConfig) -> Tokenizers:
+        pairs = -(-settings.sample_lines // 2) if settings.shared else settings.sample_lines
+        logger.info("the tokenizer is trained on the first lines of the stream, at most %s pairs", f"{pairs:,}")
+        return train_tokenizers(lambda: stream.sample(pairs), settings)
 
     def dataset(self, tokenizers: Tokenizers) -> tuple[TokenDataset, FilterCounts]:
         """The ids of the training text, and how many pairs were left out of it. DataError if all were."""

@@ -40,19 +40,20 @@ class Sampler:
         self._seed = seed
         self._max_length = max_length
 
-    def sampled(self, dataset: TokenDataset, update: Update, epoch: int) -> tuple[TokenDataset, Update]:
+    def sampled(self, dataset: TokenDataset, update: Update, place: tuple[int, ...]) -> tuple[TokenDataset, Update]:
         """The pairs of an update with other pieces, as a dataset of their own, and the update in their numbers.
 
+        `place` tells for which reading of the dataset: the epoch, and what else tells a window of a stream from others.
         Their lengths are the new ones, so that `micro_batches` keeps its budget; the update itself was planned by the
         old ones, and grows as they do.
         """
         indices = np.concatenate(update).tolist()
-        source = self._cut(self._source, dataset.source, indices, (epoch, 0))
-        target = self._cut(self._target, dataset.target, indices, (epoch, 1))
+        source = self._cut(self._source, dataset.source, indices, (*place, 0))
+        target = self._cut(self._target, dataset.target, indices, (*place, 1))
         ends = np.cumsum([len(group) for group in update])
         return TokenDataset(source, target), np.split(np.arange(len(indices)), ends[:-1])
 
-    def _cut(self, cutter: "_Cutter", plain: Sequences, indices: list[int], place: tuple[int, int]) -> Sequences:
+    def _cut(self, cutter: "_Cutter", plain: Sequences, indices: list[int], place: tuple[int, ...]) -> Sequences:
         found: list[Ids] = []
         for index in indices:
             ids = cutter.cut(plain[index].tolist(), self._chance(*place, index))

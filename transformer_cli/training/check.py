@@ -16,10 +16,13 @@ from transformer_cli.config.schema import Config
 from transformer_cli.data.batching import Indices, make_batch, micro_batches, plan_epoch
 from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.data.prepared import Preparation
+from transformer_cli.data.stream import Place, Stream, Window
 from transformer_cli.data.tokenizer import PAD, Tokenizers
 from transformer_cli.device import attention_form, autocast, choose_device, set_threads, training_precision
+from transformer_cli.errors import DataError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.training.distributed import started
+from transformer_cli.training.feed import update_size
 from transformer_cli.training.loss import fused_cross_entropy
 from transformer_cli.training.schedule import peak_rate
 from transformer_cli.training.step import batch_loss
@@ -41,29 +44,37 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
     used_threads = set_threads(threads)
     prepared = Preparation(config, used_threads, writable=False)
     tokenizers = prepared.tokenizers()
-    dataset, counts = prepared.dataset(tokenizers)
-    yield f"training text   {counts.summary(config.data)}"
+    if prepared.stream is None:
+        dataset, counts = prepared.dataset(tokenizers)
+        yield f"training text   {counts.summary(config.data)}"
+    else:
+        window = _first_window(prepared.stream, tokenizers, used_threads, processes)
+        dataset = window.dataset
+        yield f"training text   streamed from {prepared.stream.shards:,} shards; what is said here is of its beginning:"
+        yield f"                {window.end.counts.summary(config.data)}"
     for name, pairs in {"valid": prepared.text.valid(), **prepared.text.tests()}.items():
         yield f"{name + ' text':<15} {len(pairs):,} pairs"
     yield from _lengths(dataset, tokenizers)
 
     settings = config.training
-    update_size = settings.batch_size * settings.gradient_accumulation_steps
+    # Of a stream each process brings updates of its own, of its share in size.
+    sharing, bringing = (processes, 1) if prepared.stream is None else (1, processes)
     cut = partial(
         micro_batches,
         dataset=dataset,
         batch_size=settings.batch_size,
         batch_type=settings.batch_type,
-        processes=processes,
+        processes=sharing,
     )
-    updates = plan_epoch(dataset, update_size, settings.batch_type, config.seed, 0)
+    updates = plan_epoch(dataset, update_size(config) // bringing, settings.batch_type, config.seed, 0)
     some = updates[:: max(len(updates) // _PADDED_UPDATES, 1)]
     parts = [part for update in some for part in cut(update)]
+    planned = "an epoch" if prepared.stream is None else "a window"
     yield (
-        f"an epoch        {len(updates):,} steps of {len(dataset) / len(updates):,.0f} pairs on average; "
-        f"{settings.max_steps:,} steps are {settings.max_steps / len(updates):.1f} epochs"
+        f"{planned:<15} {len(updates):,} steps of {len(dataset) / len(updates):,.0f} pairs on average; "
+        f"{settings.max_steps:,} steps are {settings.max_steps / len(updates):.1f} {planned.split()[1]}s"
     )
-    yield f"padding         {_padding(dataset, parts):.1%} of the cells of an epoch"
+    yield f"padding         {_padding(dataset, parts):.1%} of the cells of {planned}"
 
     form = attention_form(device, precision)
     vocabularies = tokenizers.source.vocab_size, tokenizers.target.vocab_size
@@ -90,13 +101,21 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
     kept = settings.keep_last + settings.keep_best
     yield f"disk            {(3 * kept + 1) * weights / 2**20:,.0f} MiB for {kept} checkpoints and the model"
     chosen = np.linspace(0, len(updates) - 1, min(_TIMED_UPDATES, len(updates)), dtype=int)
-    each = [sum(seconds(part) for part in cut(updates[i])[::processes]) for i in chosen]
+    each = [sum(seconds(part) for part in cut(updates[i])[::sharing]) for i in chosen]
     hours = median(each) * settings.max_steps / 3600
     of_each = f"{used_threads} thread{'s' if used_threads > 1 else ''}"
     yield (
         f"time            about {_duration(hours)} for {settings.max_steps:,} steps on {device} in {precision} with "
         f"{of_each if processes == 1 else f'{processes} processes of {of_each}'}, validations not counted"
     )
+
+
+def _first_window(stream: Stream, tokenizers: Tokenizers, threads: int, processes: int) -> Window:
+    """The first that holds pairs. DataError if there is none."""
+    for window in stream.windows(Place(), tokenizers, threads, 0, processes):
+        if len(window.dataset):
+            return window
+    raise DataError("data.train: no pair is left to train on")
 
 
 def _lengths(dataset: TokenDataset, tokenizers: Tokenizers) -> Iterator[str]:

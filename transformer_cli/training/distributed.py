@@ -24,7 +24,8 @@ from transformer_cli.errors import ProcessError, UserError
 from transformer_cli.model.blocks import Linear
 from transformer_cli.model.transformer import Transformer
 
-_PEER_LOST_AFTER = timedelta(seconds=60)  # in an exchange, where all come at about the same time
+_PEER_LOST_AFTER = timedelta(seconds=60)  # in an exchange, where all come at about the same time,
+_STREAMING_PEER_LOST_AFTER = timedelta(minutes=10)  # but for one that must wait for what it reads over the network
 _STARTED_WITHIN = timedelta(minutes=10)
 _POLL_SECONDS = 0.05
 _LAST_WORDS = "last-words"
@@ -82,6 +83,10 @@ class Processes:
     def from_main(self, make: Callable[[], bytes]) -> bytes:
         """What `make` gives in the main process, which alone calls it; the others wait as long as it takes."""
         return make()
+
+    def to_main(self, words: bytes) -> list[bytes]:
+        """What each process says, in the order of their ranks; in all but the main one nothing."""
+        return [words]
 
     def main_first(self, make: Callable[[], T]) -> T:
         """What `make` gives, in the main process before the others, which find what it has left on the disk."""
@@ -142,8 +147,21 @@ class _Group(Processes):
         key = f"from-main-{self.turn}"
         if self.is_main:
             made = make()
-            self.store.set(key, made)  # type: ignore[arg-type]  # its own hint says str; bytes are taken, too
+            self._say(key, made)
             return made
+        return self._heard(key)
+
+    def to_main(self, words: bytes) -> list[bytes]:
+        self.turn += 1
+        if not self.is_main:
+            self._say(f"to-main-{self.turn}-{self.rank}", words)
+            return []
+        return [words, *(self._heard(f"to-main-{self.turn}-{rank}") for rank in range(1, self.count))]
+
+    def _say(self, key: str, words: bytes) -> None:
+        self.store.set(key, words)  # type: ignore[arg-type]  # its own hint says str; bytes are taken, too
+
+    def _heard(self, key: str) -> bytes:
         # Not a collective: those end after a minute, and a validation may take longer. torchrun ends a process whose
         # main has failed; asking again and again lets it be ended.
         while not self.store.check([key]):
@@ -170,8 +188,9 @@ def started() -> tuple[int, int]:
 
 
 @contextmanager
-def processes(device_kind: str) -> Iterator[Processes]:
-    """The processes that torchrun started, connected for a kind of device; or this one alone.
+def processes(device_kind: str, streaming: bool = False) -> Iterator[Processes]:
+    """The processes that torchrun started, connected for a kind of device; or this one alone. Where each reads a stream
+    of its own they wait for each other longer.
 
     A failed exchange is a ProcessError: another process has ended, and has said why. So is every error that a user can
     cause but the main process has not met.
@@ -187,7 +206,7 @@ def processes(device_kind: str) -> Iterator[Processes]:
             store=PrefixStore("exchange", store),
             rank=rank,
             world_size=count,
-            timeout=_PEER_LOST_AFTER,
+            timeout=_STREAMING_PEER_LOST_AFTER if streaming else _PEER_LOST_AFTER,
         )
         # The group ends with the process and not with training: a model that outlives it would be the last to hold it,
         # and its teardown then keeps the interpreter locked while it waits for a thread that may need the interpreter.

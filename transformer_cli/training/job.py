@@ -35,6 +35,7 @@ from transformer_cli.model.transformer import Transformer
 from transformer_cli.run_files import checkpoint_path, list_checkpoints
 from transformer_cli.training.alarms import Alarms, gradient_norms
 from transformer_cli.training.distributed import Processes
+from transformer_cli.training.feed import Feed, Planned, Streamed, check_processes
 from transformer_cli.training.resume import (
     newest_checkpoint,
     refuse_if_finished,
@@ -69,20 +70,13 @@ class Job:
     group: Processes
     record: dict[str, Any]
     state: TrainingState
-    dataset: TokenDataset
-    sampler: Sampler | None
+    feed: Feed
     validator: Validator
     tests: Mapping[str, list[Pair]]
     updater: Updater
     translator: Translator
     metrics: Metrics
     alarms: Alarms
-
-    def pieces_of(self, update: Update) -> tuple[TokenDataset, Update]:
-        """What an update is trained on: its pairs as they are kept, or cut into other pieces for this epoch."""
-        if self.sampler is None:
-            return self.dataset, update
-        return self.sampler.sampled(self.dataset, update, self.state.epoch)
 
     def validate_if_due(self, stop: StopRequests) -> bool:
         """Validate where that is to be done and has not been done; whether it was. Stopped on a request, and then
@@ -118,6 +112,7 @@ class Job:
         due = state.step % (settings.save_steps or settings.valid_steps) == 0 or ended
         is_best = state.best_step == state.step
         if due or is_best or stopping:
+            state.stream = self.feed.places()
             if self.group.is_main:
                 self._save(due)
                 # After the checkpoint, so that the model is never ahead of what a killed run goes on from.
@@ -161,7 +156,7 @@ class Job:
         for alarm in alarms:
             LOGGER.warning("%s", alarm)
 
-    def note_skipped(self, rate: float, update: Update) -> None:
+    def note_skipped(self, rate: float, dataset: TokenDataset, update: Update) -> None:
         """Count a step that was left out; UserError when it is one of too many in a row."""
         state = self.state
         state.skipped += 1
@@ -176,13 +171,13 @@ class Job:
         )
         if state.skipped_in_a_row < _SKIPS_IN_A_ROW:
             return
-        pairs = sum(map(len, update))
+        pairs, longest = sum(map(len, update)), max(map(dataset.longest, update), default=0)
         raise UserError(
             f"training diverged: at step {state.step} the loss or its gradient was not a finite number for the "
             f"{_SKIPS_IN_A_ROW}th time in a row (update {state.update_in_epoch or 'the last'} of epoch "
-            f"{state.current_epoch}, {pairs} pairs of up to {max(map(self.dataset.longest, update))} pieces; learning "
-            f"rate {rate:.2e}). Most likely the learning rate is too high: start again with a lower "
-            "training.noam_factor or training.learning_rate, warm up longer, or use precision "
+            f"{state.current_epoch}, {pairs} pairs of up to {longest} pieces; learning rate {rate:.2e}). Most likely "
+            "the learning rate is too high: start again with a lower training.noam_factor or training.learning_rate, "
+            "warm up longer, or use precision "
             f"{'bf16 or fp32' if expected else 'fp32'}"
         )
 
@@ -209,6 +204,7 @@ def prepare(
     if saved is not None:
         config = resumed_config(config, saved.config)
         refuse_if_finished(run, record, state, config)
+        check_processes(state, group)
         threads = threads_to_resume_with(threads, record)
     elif base is not None:
         config = base.config
@@ -227,12 +223,7 @@ def prepare(
         check_data_unchanged(record, files)
     valid, tests = prepared.text.valid(), prepared.text.tests()
     tokenizers = _train_tokenizers(prepared, group) if base is None else load_tokenizers(base.tokenizers)
-    dataset, counts = group.main_first(lambda: prepared.dataset(tokenizers))
-    LOGGER.info("training text: %s", counts.summary(config.data))
-    if any(corpus.weight != 1.0 for corpus in config.data.train):
-        LOGGER.info("an epoch: %s", dataset.shares())
-    alpha = config.tokenizer.sampling_alpha
-    sampler = None if alpha is None else Sampler(tokenizers, alpha, config.seed, config.data.max_length)
+    feed = _feed(prepared, tokenizers, config, used_threads, group, state)
     validator = Validator(config, tokenizers, valid)
     for name, pairs in tests.items():
         check_positions(config, tokenizers, f"data.test.{name}", pairs)
@@ -240,7 +231,7 @@ def prepare(
     # The model and its optimizer.
     settings = config.training
     model = _model(config, base, tokenizers, device, precision)
-    updater = Updater(model, settings, config.seed, device, precision, group)
+    updater = Updater(model, settings, config.seed, device, precision, group, feed.shared_by)
     if saved is not None:
         updater.restore(saved.optimizer, state.loss_scale)
         updater.batch_size = min(state.batch_size or settings.batch_size, settings.batch_size)
@@ -262,17 +253,30 @@ def prepare(
         LOGGER.info("resumed after step %d", state.step)
     group.from_main(bytes)  # all are ready before the first exchange, which does not wait long
     alarms = Alarms(config, tokenizers.target.vocab_size)
-    job = Job(
-        run, config, group, record, state, dataset, sampler, validator, tests, updater, translator, metrics, alarms
-    )
+    job = Job(run, config, group, record, state, feed, validator, tests, updater, translator, metrics, alarms)
     if group.is_main:
-        job.warn(alarms.at_start(dataset, validator.dataset))
+        job.warn(alarms.at_start(feed.dataset, validator.dataset))
     return job
 
 
 def _train_tokenizers(prepared: Preparation, group: Processes) -> Tokenizers:
     """Trained by the main process and sent to the others: another machine might train others."""
     return Tokenizers.unpacked(group.from_main(lambda: prepared.tokenizers().packed()))
+
+
+def _feed(
+    prepared: Preparation, tokenizers: Tokenizers, config: Config, threads: int, group: Processes, state: TrainingState
+) -> Feed:
+    alpha = config.tokenizer.sampling_alpha
+    sampler = None if alpha is None else Sampler(tokenizers, alpha, config.seed, config.data.max_length)
+    if prepared.stream is not None:
+        LOGGER.info("training text: streamed from %d shards, as it is needed", prepared.stream.shards)
+        return Streamed(prepared.stream, tokenizers, config, sampler, threads, group, state)
+    dataset, counts = group.main_first(lambda: prepared.dataset(tokenizers))
+    LOGGER.info("training text: %s", counts.summary(config.data))
+    if any(corpus.weight != 1.0 for corpus in config.data.train):
+        LOGGER.info("an epoch: %s", dataset.shares())
+    return Planned(dataset, config, sampler, group)
 
 
 def _model(

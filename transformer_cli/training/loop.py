@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_cli.config.schema import Config
-from transformer_cli.data.batching import plan_epoch
 from transformer_cli.device import choose_device
 from transformer_cli.errors import Stopped
 from transformer_cli.log import LOGGER, Progress, RunLog
@@ -41,7 +40,7 @@ def train(
     processes only the main one has a result.
     """
     device = choose_device(config.device)
-    with processes(device.type) as group, RunLog() as log:
+    with processes(device.type, config.data.stream is not None) as group, RunLog() as log:
         run = RunDir(run_dir)
         if group.is_main:
             run.refuse_if_unusable()
@@ -56,13 +55,13 @@ def train(
             if not group.is_main:
                 return None
             raise Stopped(stopped.signal, _how_to_go_on(job.state.step, command)) from None
+        finally:
+            job.feed.close()
 
 
 def _train(job: Job, stop: StopRequests) -> None:
     """Update, log, validate and save until a limit is reached. Stopped, with all saved, on a request."""
     state, settings, group = job.state, job.config.training, job.group
-    update_size = settings.batch_size * settings.gradient_accumulation_steps
-    planned_epoch = -1
     before, began = state.seconds, time.monotonic()
 
     # A stop request in the middle of a validation, or a limit that was lowered since, has left it to be done; and where
@@ -71,30 +70,30 @@ def _train(job: Job, stop: StopRequests) -> None:
         job.save_if_due(stopping=False)
 
     with Progress(settings.max_steps, state.step, shown=group.is_main) as progress:
+        if not state.stop_reason(settings):
+            job.updater.try_largest(job.feed.dataset, job.feed.largest(state, job.updater.batch_size))
         while not state.stop_reason(settings):
             # The update that is next.
-            if planned_epoch != state.epoch:
-                updates = plan_epoch(job.dataset, update_size, settings.batch_type, job.config.seed, state.epoch)
-                if planned_epoch < 0:
-                    largest = updates.largest(job.updater.batch_size, settings.batch_type, group.count)
-                    job.updater.try_largest(job.dataset, [largest])
-                planned_epoch = state.epoch
             started = time.monotonic()
             rate = learning_rate(state.step + 1, job.config)
-            update = updates[state.update_in_epoch]
-            result = job.updater.train_on(*job.pieces_of(update), state.step + 1, rate)
-            state.advance(len(updates))
-            if result.skipped:
-                job.note_skipped(rate, update)
-            else:
-                state.skipped_in_a_row = 0
-                state.interval.add(result.loss, result.nll, result.tokens, time.monotonic() - started)
+            dataset, update = job.feed.next(state)
+            result = job.updater.train_on(dataset, update, state.step + 1, rate)
+            seconds = time.monotonic() - started
 
-            # All processes must stop at the same step, and by the same clock.
+            # All processes must end an epoch and stop at the same step, and by the same clock.
+            more, requested = job.feed.advance(state), stop.signal is not None
             elapsed = time.monotonic() - began if group.is_main else 0.0
-            requests, elapsed = group.sum([float(stop.signal is not None), elapsed])
+            more_anywhere, requests, elapsed = group.sum([float(more), float(requested), elapsed])
             stopping = requests > 0
             state.seconds = before + elapsed
+            state.advance(ends_epoch=more_anywhere == 0)
+            if result.skipped:
+                job.note_skipped(rate, dataset, update)
+            else:
+                state.skipped_in_a_row = 0
+                state.interval.add(result.loss, result.nll, result.tokens, seconds)
+            if state.update_in_epoch == 0 or state.stop_reason(settings):
+                job.feed.end_epoch(state)
             progress.advance()
 
             # every log_steps, and at the end: log

@@ -191,7 +191,7 @@ def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
 
 def data_files(config: Config, file_hash: Callable[[Path], str]) -> list[dict[str, Any]]:
     """Path, size and SHA-256 of every given tokenizer and of every file that training depends on, with what else its
-    entry says; of a set of the hub that alone."""
+    entry says; of a set of the hub that alone. Of what is streamed in training no hash, which would be a reading."""
     files: list[dict[str, Any]] = [
         {"key": "tokenizer", "path": str(path), "bytes": path.stat().st_size, "sha256": file_hash(path)}
         for path in (config.tokenizer.model, config.tokenizer.target_model)
@@ -209,7 +209,8 @@ def data_files(config: Config, file_hash: Callable[[Path], str]) -> list[dict[st
                 files.append({"key": key, "path": corpus.hub, "bytes": None, "sha256": None, "entry": entry})
             for path in paths:
                 size = path.stat().st_size
-                files.append({"key": key, "path": str(path), "bytes": size, "sha256": file_hash(path)})
+                digest = None if corpus is config.data.stream else file_hash(path)
+                files.append({"key": key, "path": str(path), "bytes": size, "sha256": digest})
                 files[-1] |= {"entry": entry} if entry else {}
     return files
 
@@ -220,7 +221,10 @@ def check_data_unchanged(record: dict[str, Any], files: list[dict[str, Any]]) ->
     if began is None:
         LOGGER.warning("run.json does not tell what data the run began with; going on with the present files")
         return
-    before, now = ([(file["key"], file["sha256"], file.get("entry")) for file in listed] for listed in (began, files))
+    before, now = (
+        [(file["key"], file["bytes"], file["sha256"], file.get("entry")) for file in listed]
+        for listed in (began, files)
+    )
     if before == now:
         return
     names = [file["path"] for file, old, new in zip(files, before, now, strict=False) if old != new]

@@ -45,6 +45,7 @@ class TrainingState:
     batch_size: int | None = None  # the most that goes through the model at once, since memory ran out
     besides: list[int] = field(default_factory=list)  # steps of checkpoints that are kept only for being the best
     stopped_at: int | None = None  # step of a checkpoint that only a stop request asked for
+    stream: list[dict[str, Any]] = field(default_factory=list)  # where each process stands in a streamed set
     interval: Interval = field(default_factory=Interval)
     loss_scale: dict[str, Any] = field(default_factory=dict)  # fp16 only
 
@@ -63,11 +64,11 @@ class TrainingState:
         known = {f.name for f in fields(cls)}
         return cls(**{**{k: v for k, v in values.items() if k in known}, "interval": Interval(**values["interval"])})
 
-    def advance(self, updates_in_epoch: int) -> None:
+    def advance(self, ends_epoch: bool) -> None:
         """One update further, and into the next epoch after the last."""
         self.step += 1
         self.update_in_epoch += 1
-        if self.update_in_epoch == updates_in_epoch:
+        if ends_epoch:
             self.epoch, self.update_in_epoch = self.epoch + 1, 0
 
     def best_steps(self, count: int, among: Collection[int]) -> list[int]:

@@ -87,13 +87,17 @@ class Updater:
         device: torch.device,
         precision: Precision,
         processes: Processes | None = None,
+        shared_by: Processes | None = None,
     ) -> None:
+        """`processes` add up what they compute; `shared_by` are those that an update's parts are dealt out to: all of
+        them, or this one alone where each brings updates of its own."""
         self.model = model
         self.config = config
         self.seed = seed
         self.device = device
         self.precision = precision
         self.processes = processes or Processes()
+        self.shared_by = shared_by or self.processes
         self.batch_size = config.batch_size
         self.replica = self.processes.replicate(model)
         # The fused form has its gradients before the loss is scaled, when fp16 could still lose the small ones.
@@ -115,7 +119,7 @@ class Updater:
         while True:
             parts = self._cut(dataset, update)
             try:
-                return self.update([make_batch(dataset, part) for part in self.processes.share(parts)], step, rate)
+                return self.update([make_batch(dataset, part) for part in self.shared_by.share(parts)], step, rate)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -126,8 +130,9 @@ class Updater:
 
     def try_largest(self, dataset: TokenDataset, updates: Sequence[Update]) -> None:
         """A forward and backward pass of the largest batch, so that memory runs out now or hardly ever."""
-        largest = max((part for update in updates for part in self._cut(dataset, update)), key=dataset.cells)
-        while True:
+        parts = [part for update in updates for part in self._cut(dataset, update)]
+        largest = max(parts, key=dataset.cells, default=None)
+        while largest is not None:
             try:
                 self.model.train()
                 with autocast(self.device, self.precision):
@@ -178,7 +183,7 @@ class Updater:
         return UpdateResult(loss, nll, int(tokens), norm, skipped)
 
     def _cut(self, dataset: TokenDataset, update: Update) -> list[Indices]:
-        return micro_batches(update, dataset, self.batch_size, self.config.batch_type, self.processes.count)
+        return micro_batches(update, dataset, self.batch_size, self.config.batch_type, self.shared_by.count)
 
     def _rank_of_several(self) -> tuple[int, ...]:
         return () if self.processes.count == 1 else (self.processes.rank,)

@@ -1,0 +1,227 @@
+"""Where updates come from: text that lies ready and is planned an epoch at a time, or a stream.
+
+Planned text is the same for all processes, which share the parts of each update. Of a stream each process reads its own
+part and brings updates of its own, of their share in size; whoever comes to its end before the others takes part with
+none. In both an update is the sum of what all processes compute.
+"""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any, Protocol
+
+import numpy as np
+
+from transformer_cli.config.schema import Config
+from transformer_cli.data.batching import Plan, Update, plan_epoch
+from transformer_cli.data.dataset import TokenDataset, joined
+from transformer_cli.data.filters import FilterCounts
+from transformer_cli.data.sampling import Sampler
+from transformer_cli.data.stream import Place, Stream, Window
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.log import LOGGER
+from transformer_cli.training.distributed import Processes
+from transformer_cli.training.state import TrainingState
+
+
+class Feed(Protocol):
+    """The updates of a run. Its verbs are called by all processes at the same steps."""
+
+    shared_by: Processes
+    """Those that compute the parts of one update."""
+
+    @property
+    def dataset(self) -> TokenDataset:
+        """What the next update is taken from."""
+
+    def largest(self, state: TrainingState, batch_size: int) -> list[Update]:
+        """Of the pairs of `dataset` the update with the largest micro-batch, if there is any."""
+
+    def next(self, state: TrainingState) -> tuple[TokenDataset, Update]:
+        """The pieces of the next update, and which pairs of them it is made of: of a stream perhaps none."""
+
+    def advance(self, state: TrainingState) -> bool:
+        """The update is done; whether this process has another one in this epoch."""
+
+    def end_epoch(self, state: TrainingState) -> None:
+        """All processes have come to the end of an epoch, or of training."""
+
+    def places(self) -> list[dict[str, Any]]:
+        """Where each process stands, as JSON-ready values, known to the main one; nothing where the counters of the
+        state tell."""
+
+    def close(self) -> None:
+        """Nothing more is wanted."""
+
+
+class Planned:
+    """Updates of text that lies ready."""
+
+    def __init__(self, dataset: TokenDataset, config: Config, sampler: Sampler | None, group: Processes) -> None:
+        self.dataset = dataset
+        self.shared_by = group
+        self._config = config
+        self._sampler = sampler
+        self._plan: tuple[int, Plan] | None = None  # of an epoch
+
+    def largest(self, state: TrainingState, batch_size: int) -> list[Update]:
+        """See `Feed`."""
+        batch_type = self._config.training.batch_type
+        return [self._of(state.epoch).largest(batch_size, batch_type, self.shared_by.count)]
+
+    def next(self, state: TrainingState) -> tuple[TokenDataset, Update]:
+        """See `Feed`."""
+        update = self._of(state.epoch)[state.update_in_epoch]
+        if self._sampler is None:
+            return self.dataset, update
+        return self._sampler.sampled(self.dataset, update, (state.epoch,))
+
+    def advance(self, state: TrainingState) -> bool:
+        """See `Feed`."""
+        return state.update_in_epoch + 1 < len(self._of(state.epoch))
+
+    def end_epoch(self, state: TrainingState) -> None:
+        """See `Feed`."""
+
+    def places(self) -> list[dict[str, Any]]:
+        """See `Feed`."""
+        return []
+
+    def close(self) -> None:
+        """See `Feed`."""
+
+    def _of(self, epoch: int) -> Plan:
+        if self._plan is None or self._plan[0] != epoch:
+            settings, seed = self._config.training, self._config.seed
+            plan = plan_epoch(self.dataset, update_size(self._config), settings.batch_type, seed, epoch)
+            self._plan = epoch, plan
+        return self._plan[1]
+
+
+class Streamed:
+    """Updates of what this process reads of a stream; the next window is read while one is trained on."""
+
+    shared_by = Processes()
+
+    def __init__(
+        self,
+        stream: Stream,
+        tokenizers: Tokenizers,
+        config: Config,
+        sampler: Sampler | None,
+        threads: int,
+        group: Processes,
+        state: TrainingState,
+    ) -> None:
+        """Stands where `state` does. DataError if an epoch has no pair at all."""
+        self._stream = stream
+        self._tokenizers = tokenizers
+        self._config = config
+        self._sampler = sampler
+        self._threads = threads
+        self._group = group
+        self._size = max(update_size(config) // group.count, 1)
+        self._size = update_size(config) // group.count
+        self._background = ThreadPoolExecutor(1, "stream")
+        saved = state.stream[group.rank] if state.stream else None
+        place = Place(state.epoch) if saved is None else Place.from_plain(saved["place"])
+        if saved is None or place.epoch != state.epoch:
+            self._begin(Place(state.epoch))
+        else:
+            self._begin(place)
+            self._number = saved["update"]
+
+    def largest(self, state: TrainingState, batch_size: int) -> list[Update]:
+        """See `Feed`."""
+        return [] if self._plan is None else [self._plan.largest(batch_size, self._config.training.batch_type)]
+
+    def next(self, state: TrainingState) -> tuple[TokenDataset, Update]:
+        """See `Feed`."""
+        if self._place.epoch != state.epoch:
+            self._begin(Place(state.epoch))
+        if self._plan is None:
+            return self.dataset, []
+        update = self._plan[self._number]
+        if self._sampler is None:
+            return self.dataset, update
+        return self._sampler.sampled(self.dataset, update, (state.epoch, self._place.window, self._group.rank))
+
+    def advance(self, state: TrainingState) -> bool:
+        """See `Feed`."""
+        self._number += 1
+        if self._plan is not None and self._number == len(self._plan):
+            self._turn()
+        return self._plan is not None
+
+    def end_epoch(self, state: TrainingState) -> None:
+        """See `Feed`."""
+        whole = "" if state.update_in_epoch == 0 else " so far"
+        counts = FilterCounts(*map(int, self._group.sum(list(asdict(self._counts).values()))))
+        LOGGER.info("epoch %d%s: %s", state.current_epoch, whole, counts.summary(self._config.data))
+        self._stream.report()
+
+    def places(self) -> list[dict[str, Any]]:
+        """See `Feed`."""
+        own = {"place": self._place.to_plain(), "update": self._number}
+        return [json.loads(words) for words in self._group.to_main(json.dumps(own).encode())]
+
+    def close(self) -> None:
+        """See `Feed`."""
+        self._stream.close()
+        self._background.shutdown(wait=False)
+
+    def _begin(self, place: Place) -> None:
+        """Stand at the first window with pairs from a place on."""
+        self._place, self._counts = place, place.counts
+        self._windows = self._stream.windows(
+            place, self._tokenizers, self._threads, self._group.rank, self._group.count
+        )
+        self._ahead = self._background.submit(self._read)
+        self._turn()
+        if not any(self._group.sum([float(self._plan is not None)])):
+            raise DataError("data.train: no pair is left to train on")
+
+    def _turn(self) -> None:
+        """Go on to the next window; at the end of what this process reads, to one of nothing."""
+        window, self._plan = self._ahead.result()
+        self._number = 0
+        self.dataset = joined([]) if window is None else window.dataset
+        if window is not None:
+            self._place = window.end if self._plan is None else window.begin
+            self._counts = window.end.counts
+        if self._plan is not None:
+            self._ahead = self._background.submit(self._read)
+
+    def _read(self) -> tuple[Window | None, Plan | None]:
+        """The next window that holds pairs, with its updates; without any, the last one there is."""
+        window = None
+        for window in self._windows:
+            if len(window.dataset):
+                return window, self._planned(window)
+        return window, None
+
+    def _planned(self, window: Window) -> Plan:
+        epoch, number = window.begin.epoch, window.begin.window
+        chance = np.random.SeedSequence([self._config.seed, epoch, number, self._group.rank])
+        seed = int(chance.generate_state(1, np.uint64)[0])
+        return plan_epoch(window.dataset, self._size, self._config.training.batch_type, seed, epoch)
+
+
+def update_size(config: Config) -> int:
+    """Cells or pairs of an update."""
+    return config.training.batch_size * config.training.gradient_accumulation_steps
+
+
+def check_processes(state: TrainingState, group: Processes) -> None:
+    """ConfigError when a streamed run is resumed by another number of processes than stand in its checkpoint."""
+    if state.stream and len(state.stream) != group.count:
+        raise ConfigError(
+            f"data.train has streaming: true, and the run was begun by {_processes(len(state.stream))} with places of "
+            f"their own in the shards, and not by {_processes(group.count)}: resume with as many as before (torchrun "
+            "--nproc-per-node), or start a new run with --run-dir or --overwrite"
+        )
+
+
+def _processes(count: int) -> str:
+    return "1 process" if count == 1 else f"{count} processes"
