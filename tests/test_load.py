@@ -542,9 +542,10 @@ tables = st.builds(
 )
 hubs = st.fixed_dictionaries(
     {"hub": st.sampled_from(["/a/b", "owner/name"]), "split": names, "source_field": names, "target_field": names},
-    optional={"revision": names, "config": names, "streaming": st.booleans()},
+    optional={"revision": names, "config": names, "shuffle_buffer": st.integers(1, 10**17)},
 )
 corpora = st.lists(texts | tables | hubs, max_size=3)
+streams = hubs.map(lambda hub: [hub | {"streaming": True}])
 sizes = st.integers(1, 10**17)
 above_zero = st.floats(0, exclude_min=True, allow_infinity=False)
 shares = st.floats(0, 1, exclude_max=True)
@@ -555,7 +556,11 @@ configs = st.fixed_dictionaries(
         "seed": st.integers(0, 2**32 - 1),
         "data": st.fixed_dictionaries(
             {"source_lang": st.sampled_from(["no", "on", "en", "zh-Hant"])},
-            optional={"train": corpora, "valid": corpora, "test": st.dictionaries(names, corpora, max_size=3)},
+            optional={
+                "train": corpora | streams,
+                "valid": corpora,
+                "test": st.dictionaries(names, corpora, max_size=3),
+            },
         ),
         "tokenizer": st.fixed_dictionaries({"byte_fallback": st.booleans(), "vocab_size": st.integers(5, 10**17)}),
         "model": st.fixed_dictionaries({"dropout": shares, "embedding_dropout": st.none() | shares}),

@@ -248,9 +248,8 @@ def test_other_test_sets_and_seeds_find_the_ids_that_do_not_depend_on_them(tmp_p
     ("entry", "kept"),
     [
         ({"revision": "0123456789abcdef0123456789abcdef01234567"}, True),
-        ({"revision": "0123456789abcdef0123456789abcdef01234567", "streaming": True}, True),
         ({"revision": "v1.0"}, False),
-        ({"streaming": True}, False),
+        ({}, False),
     ],
     ids=str,
 )

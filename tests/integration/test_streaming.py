@@ -243,17 +243,17 @@ def test_more_processes_than_pairs_take_part_with_none(
     [
         (
             ["data.valid={hold_out: 10}"],
-            "valid.hold_out needs the whole of train to choose from, and train.0 has streaming: true: name a set of "
+            "valid.hold_out needs the whole of train to choose from, and train[0] has streaming: true: name a set of "
             "its own, such as another split",
         ),
         (
             ["data.test={mine: {hold_out: 10}}"],
-            "test.mine.hold_out needs the whole of train to choose from, and train.0 has streaming: true: name a set "
+            "test.mine.hold_out needs the whole of train to choose from, and train[0] has streaming: true: name a set "
             "of its own, such as another split",
         ),
         (
             ["data.filters={duplicates: true}"],
-            "filters.duplicates remembers every pair, and train.0 with streaming: true is never held: leave one of "
+            "filters.duplicates remembers every pair, and train[0] with streaming: true is never held: leave one of "
             "them out",
         ),
     ],
@@ -273,12 +273,12 @@ def test_what_needs_the_whole_text_is_refused_by_name(
         (
             {"weight": 0.5},
             [],
-            "train.0.weight has no part with streaming: true, where each record stands once in an epoch: leave it out",
+            "train[0].weight has no part with streaming: true, where each record stands once in an epoch: leave it out",
         ),
         (
             {},
             [{"source": "train.src", "target": "train.tgt"}],
-            "train.0 has streaming: true, and such a set is the only one to train on: leave streaming out, or the "
+            "train[0] has streaming: true, and such a set is the only one to train on: leave streaming out, or the "
             "other corpora",
         ),
     ],

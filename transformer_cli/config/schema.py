@@ -81,27 +81,27 @@ class DataConfig(Section):
         if len(self.train) > 1:
             raise conflict(
                 "train",
-                f"train.{place} has streaming: true, and such a set is the only one to train on: leave streaming out, "
+                f"train[{place}] has streaming: true, and such a set is the only one to train on: leave streaming out, "
                 "or the other corpora",
             )
         if self.stream.weight != 1.0:
             raise conflict(
                 "train",
-                f"train.{place}.weight has no part with streaming: true, where each record stands once in an epoch: "
+                f"train[{place}].weight has no part with streaming: true, where each record stands once in an epoch: "
                 "leave it out",
             )
         for key, part in {"valid": self.valid, **{f"test.{name}": part for name, part in self.test.items()}}.items():
             if isinstance(part, HoldOut):
                 raise conflict(
                     key,
-                    f"{key}.hold_out needs the whole of train to choose from, and train.{place} has streaming: true: "
+                    f"{key}.hold_out needs the whole of train to choose from, and train[{place}] has streaming: true: "
                     "name a set of its own, such as another split",
                 )
         if self.filters.duplicates:
             raise conflict(
                 "filters.duplicates",
-                f"filters.duplicates remembers every pair, and train.{place} with streaming: true is never held: leave "
-                "one of them out",
+                f"filters.duplicates remembers every pair, and train[{place}] with streaming: true is never held: "
+                "leave one of them out",
             )
         return self
 
