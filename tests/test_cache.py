@@ -3,7 +3,9 @@
 import hashlib
 import multiprocessing
 import os
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +151,86 @@ def test_what_was_abandoned_long_ago_is_removed_and_what_is_being_written_stays(
     keep(cache)
     assert not old.exists()
     assert new.exists()
+
+
+def age(path: Path, days: float) -> None:
+    os.utime(path, (time.time() - days * 24 * 3600,) * 2)
+
+
+def test_what_was_not_used_for_30_days_goes_when_something_is_written_and_nothing_else(
+    cache: Cache, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    old, recent, used = key_of("old"), key_of("recent"), key_of("used")
+    for key in (old, recent, used):
+        keep(cache, key)
+        cache.keep("held-out", key, {})
+    foreign = cache.folder / "tokens.arrow", cache.folder / "tokens-of-mine.json", cache.folder / "file-0.json"
+    for path in foreign:
+        path.touch()
+    for path in cache.folder.iterdir():
+        age(path, 29.9 if recent in path.name else 30.1)
+    reader = Cache(cache.folder)
+    assert is_whole(reader, used)
+    assert reader.record("held-out", used) == {}
+    reader.keep("tokenizer", key_of("new"), {})
+    assert names(cache) == sorted(
+        [
+            *(path.name for path in foreign),
+            *(f"held-out-{key}.json" for key in (recent, used)),
+            *(f"tokens-{key}.{suffix}" for key in (recent, used) for suffix in ("arrow", "json")),
+            f"tokenizer-{key_of('new')}.json",
+        ]
+    )
+    (message,) = caplog.messages
+    assert message.endswith(f" MB that had not been used for 30 days from the cache {cache.folder}")
+
+
+def test_ids_that_a_program_has_mapped_outlive_their_removal(cache: Cache) -> None:
+    keep(cache, key_of("a"))
+    found = cache.dataset(key_of("a"))
+    assert found is not None
+    for path in cache.folder.iterdir():
+        age(path, 31)
+    other = Cache(cache.folder)
+    other.keep("tokenizer", key_of("new"), {})
+    assert names(cache) == [f"tokenizer-{key_of('new')}.json"]
+    dataset, _ = found
+    assert as_lists(dataset.source) == [[4, 5], [6], [11, 65535, 13]]
+    assert as_lists(dataset.target) == [[7], [8, 9, 10], [70_000]]
+
+
+def test_an_entry_half_of_which_was_removed_is_made_anew_without_a_word(
+    cache: Cache, caplog: pytest.LogCaptureFixture
+) -> None:
+    for suffix in ("json", "arrow"):
+        keep(cache)
+        (cache.folder / f"tokens-key.{suffix}").unlink()
+        assert cache.dataset("key") is None
+    assert caplog.messages == []
+
+
+def _use(folder: Path) -> None:
+    cache = Cache(folder)
+    for number in range(40):
+        key = key_of("shared", number % 2)
+        if not is_whole(cache, key):
+            keep(cache, key)
+        for path in folder.glob("tokens-*"):
+            with suppress(FileNotFoundError):
+                age(path, 31)
+        Cache(folder).keep("tokenizer", key_of(os.getpid()), {})
+
+
+def test_programs_that_use_and_remove_the_same_entries_at_once_find_them_whole_or_not_at_all(
+    tmp_path: Path,
+) -> None:
+    several = [multiprocessing.get_context("fork").Process(target=_use, args=(tmp_path / "kept",)) for _ in range(3)]
+    for process in several:
+        process.start()
+    for process in several:
+        process.join(60)
+    assert [process.exitcode for process in several] == [0, 0, 0]
 
 
 def test_a_folder_that_cannot_be_written_is_told_once_and_is_no_error(

@@ -57,7 +57,7 @@ def streamed(project: Callable[..., Path], pairs: Pairs, folder: Path, kind: str
         else:
             text = "".join(json.dumps(row) + "\n" for row in rows)
             (folder / "set" / f"train-{shard}.jsonl").write_text(text)
-    fields = {"hub": "./set", "split": "train", "source_field": "en", "target_field": "de"}
+    fields: dict[str, Any] = {"hub": "./set", "split": "train", "source_field": "en", "target_field": "de"}
     fields |= {"streaming": True, "shuffle_buffer": 60, **entry}
     text = config.read_text().replace("[{source: train.src, target: train.tgt}]", json.dumps([fields]))
     config.write_text(text)

@@ -4,13 +4,16 @@ KIND-KEY.json      a few values with their checksum: the hash of a data file, tr
 tokens-KEY.arrow   the ids of all pairs (Arrow IPC, large lists), read by memory map; tokens-KEY.json tells its checksum
 
 The key is a hash of all that the content follows from. Whole files are renamed into place and the .json of a .arrow
-comes last, so that programs that prepare the same at once, or are killed, leave nothing that a later one believes.
+comes last, so that programs that prepare the same at once, or are killed, leave nothing that a later one believes. The
+time of a file is that of its last use: what nobody has used for some weeks goes when something new is written. A map of
+a file outlives its name, so that a run that reads it is not disturbed.
 """
 
 import hashlib
 import json
 import logging
 import os
+import re
 import time
 import zlib
 from collections import defaultdict
@@ -32,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 _BLOCK = 1 << 22
 _ABANDONED_AFTER = 24 * 3600  # seconds; what a killed program was writing
+UNUSED_AFTER_DAYS = 30
+_ENTRY = re.compile(r"(?:file|tokenizer|held-out|tokens)-[0-9a-f]{24}\.(?:json|arrow)")  # and nothing of other people's
 
 Record = dict[str, Any]
 
@@ -56,6 +61,7 @@ class Cache:
     def __init__(self, folder: Path, writable: bool = True) -> None:
         self.folder = folder
         self.writable = writable
+        self._tidied = False
 
     def record(self, kind: str, key: str) -> Record | None:
         """The values that were kept under a key, if there are any and they are sound."""
@@ -64,6 +70,7 @@ class Cache:
             content = json.loads(path.read_bytes())
             if content["checksum"] == key_of(content["values"]):
                 values: Record = content["values"]
+                self._note_use(path)
                 return values
         except OSError:
             return None
@@ -92,16 +99,19 @@ class Cache:
 
     def dataset(self, key: str) -> tuple[TokenDataset, Record] | None:
         """The ids under a key, in a memory map, and the values that were kept with them."""
+        path = self._path("tokens", key, "arrow")
+        self._note_use(path)  # before it is read, which takes its time
         record = self.record("tokens", key)
         if record is None:
             return None
-        path = self._path("tokens", key, "arrow")
         try:
             # By reading: pages of a map that were looked at count as memory of this program.
             if _checksum(path) == record["crc32"]:
                 batch = ipc.open_file(pyarrow.memory_map(str(path))).get_batch(0)
                 columns = {name: _sequences(batch[name]) for name in batch.schema.names}
                 return TokenDataset.of(columns), record["values"]
+        except FileNotFoundError:
+            return None  # another program found that it had not been used for long
         except (OSError, pyarrow.ArrowInvalid):
             pass
         logger.warning("%s is damaged: the text is tokenised anew", path)
@@ -113,7 +123,10 @@ class Cache:
         Nothing is held in memory: the chunks are gathered in files without a name, which vanish with this program.
         """
 
+        checksum = 0
+
         def fill(path: Path) -> None:
+            nonlocal checksum
             columns: dict[str, _Column] = defaultdict(lambda: _Column(self.folder))
             for chunk in chunks:
                 for name, sequences in chunk.columns().items():
@@ -121,10 +134,10 @@ class Cache:
             batch = pyarrow.record_batch({name: column.array() for name, column in columns.items()})
             with pyarrow.OSFile(str(path), "wb") as file, ipc.new_file(file, batch.schema) as writer:
                 writer.write_batch(batch)
+            checksum = _checksum(path)
 
-        path = self._path("tokens", key, "arrow")
-        if self._write(path, fill):
-            self.keep("tokens", key, {"crc32": _checksum(path), "values": values()})
+        if self._write(self._path("tokens", key, "arrow"), fill):
+            self.keep("tokens", key, {"crc32": checksum, "values": values()})
 
     def _path(self, kind: str, key: str, suffix: str) -> Path:
         return self.folder / f"{kind}-{key}.{suffix}"
@@ -136,7 +149,7 @@ class Cache:
         temporary = path.with_name(f".{path.name}.{token_hex(8)}.tmp")  # as another may write the same
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._remove_abandoned()
+            self._tidy()
             try:
                 fill(temporary)
                 temporary.replace(path)
@@ -152,11 +165,36 @@ class Cache:
             )
         return self.writable
 
-    def _remove_abandoned(self) -> None:
-        for old in self.folder.glob(".*.tmp"):
+    def _note_use(self, path: Path) -> None:
+        if self.writable:
+            with suppress(OSError):
+                os.utime(path)
+
+    def _tidy(self) -> None:
+        """Remove what killed programs were writing and what nobody has used for long, once a program."""
+        if self._tidied:
+            return
+        self._tidied = True
+        now = time.time()
+        for unfinished in self.folder.glob(".*.tmp"):
             with suppress(FileNotFoundError):
-                if time.time() - old.stat().st_mtime > _ABANDONED_AFTER:
-                    old.unlink()
+                if now - unfinished.stat().st_mtime > _ABANDONED_AFTER:
+                    unfinished.unlink()
+        removed = 0
+        # The .json first: a .arrow without it is not believed.
+        for entry in sorted(self.folder.iterdir(), key=lambda path: path.suffix, reverse=True):
+            with suppress(OSError):  # where a file that is mapped cannot be removed, it stays
+                stat = entry.stat()
+                if _ENTRY.fullmatch(entry.name) and now - stat.st_mtime > UNUSED_AFTER_DAYS * 24 * 3600:
+                    entry.unlink()
+                    removed += stat.st_size
+        if removed:
+            logger.info(
+                "removed %s MB that had not been used for %d days from the cache %s",
+                f"{removed / 1e6:,.1f}",
+                UNUSED_AFTER_DAYS,
+                self.folder,
+            )
 
 
 def _checksum(path: Path) -> int:
