@@ -107,6 +107,18 @@ def test_utf16_is_refused_under_replace_too() -> None:
         list(lines_of(io.BytesIO("Katze\n".encode("utf-16")), "input", errors="replace"))
 
 
+@pytest.mark.parametrize("before", ["", "Ein Hund rennt.\n" * 3, "Ein Hund rennt.\n" * 1000])
+def test_nuls_in_a_row_are_refused_by_their_line_and_are_no_utf16(before: str) -> None:
+    number = before.count("\n") + 1
+    message = refusal(before.encode() + b"a" + b"\0" * 4096 + b"b\nc\n")
+    assert f", line {number}: here are 4,096 NUL bytes, as a crash leaves behind, or this is an archive" in message
+
+
+def test_up_to_three_nuls_in_a_row_are_text() -> None:
+    text = b"Ein Hund rennt.\n" * 300 + b"a\0\0\0b\n"
+    assert list(lines_of(io.BytesIO(text), "input"))[-1] == "a\0\0\0b"
+
+
 def test_a_file_with_lone_carriage_returns_for_line_ends_is_refused() -> None:
     assert "CR line ends" in refusal(b"eins\rzwei\rdrei\r")
 

@@ -295,11 +295,28 @@ def test_a_set_in_a_folder_is_kept_by_its_files(tmp_path: Path, monkeypatch: pyt
     assert len(kept_ids(tmp_path)) == 4
 
 
+def test_without_a_line_with_text_the_files_are_named(tmp_path: Path) -> None:
+    config = config_in(tmp_path, valid=[corpus(tmp_path, "valid", 3, 9).model_dump()], filters={"duplicates": True})
+    for count in (0, 2):
+        write(tmp_path / "train0.src", [""] * count)
+        write(tmp_path / "train0.tgt", ["x"] * count)
+        found = "2 pairs read, 2 skipped as empty" if count else "0 pairs read"
+        with pytest.raises(DataError) as caught:
+            prepare(config)
+        assert str(caught.value) == (
+            f"data.train: no pair is left to train on: {found} ({tmp_path}/train0.src, {tmp_path}/train0.tgt)"
+        )
+
+
 def test_no_pair_at_all_is_an_error_and_is_not_kept(tmp_path: Path) -> None:
     valid = [corpus(tmp_path, "valid", 3, 9).model_dump()]
     config = config_in(tmp_path, valid=valid)
     write(config.data.train[0].source, ["cat " * 50] * 52)
     for _ in range(2):
-        with pytest.raises(DataError, match=r"data\.train: no pair is left to train on"):
+        with pytest.raises(DataError) as caught:
             prepare(config)
+        assert str(caught.value) == (
+            "data.train: no pair is left to train on: 52 pairs read, 1 skipped as empty, 51 longer than 40 pieces "
+            f"({tmp_path}/train0.src, {tmp_path}/train0.tgt)"
+        )
     assert list((tmp_path / "kept").glob("tokens-*")) == []

@@ -224,7 +224,9 @@ def test_once_closed_it_ends_at_the_next_record(monkeypatch: pytest.MonkeyPatch,
 
 # --- sets as they are on the disk -------------------------------------------------------------------------------------
 
-RECORDS: list[dict[str, Any]] = [{"translation": {"en": f"line {i}", "de": f"Zeile {i}"}, "more": i} for i in range(2500)]
+RECORDS: list[dict[str, Any]] = [
+    {"translation": {"en": f"line {i}", "de": f"Zeile {i}"}, "more": i} for i in range(2500)
+]
 
 
 @pytest.fixture

@@ -30,6 +30,60 @@ def untrained() -> Translator:
     return translator()
 
 
+# Far too long lines
+
+
+@pytest.fixture
+def short() -> Translator:
+    """One that was trained, so it says, on at most 20 pieces."""
+    return translator({"data": {"max_length": 20}})
+
+
+def test_a_far_too_long_line_is_translated_in_parts_cut_at_spaces(
+    short: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_LONGEST_IN_ONE", 30)
+    words = (" ".join(LINES) + " ").split() * 3
+    line, encode = " ".join(words), short.tokenizers.source.encode
+    parts = [""]
+    for word in words:  # as many whole words as go into 20 pieces
+        if len(encode(f"{parts[-1]} {word}")) > 20:
+            parts.append("")
+        parts[-1] = f"{parts[-1]} {word}".strip()
+    assert len(parts) > 2
+    beside = ["ba ce", "", line, "di fo"]
+    found = list(short.translate(beside, two_beams(n_best=2)))
+    assert caplog.messages == [f"a line of {len(encode(line))} pieces is translated in {len(parts)} parts"]
+    alone = [next(short.translate([part], two_beams(n_best=2))) for part in parts]
+    assert len(found[2]) == 2
+    for rank, joined in enumerate(found[2]):
+        assert joined.text == " ".join(of_part[rank].text for of_part in alone if of_part[rank].text)
+        assert joined.log_prob == pytest.approx(sum(of_part[rank].log_prob for of_part in alone), abs=1e-3)
+        assert list(joined.source_ids) == encode(line)
+    for i in (0, 1, 3):
+        assert [t.text for t in found[i]] == [t.text for t in next(short.translate([beside[i]], two_beams(n_best=2)))]
+
+
+def two_beams(**changes: Any) -> DecodingConfig:
+    return DecodingConfig(beam_size=2, max_length_a=0.5, max_length_b=4, **changes)
+
+
+def test_a_far_too_long_word_is_cut_where_it_must_be(
+    short: Translator, monkeypatch: pytest.MonkeyPatch, batches: list[list[int]]
+) -> None:
+    monkeypatch.setattr(module, "_LONGEST_IN_ONE", 30)
+    (found,) = short.translate(["b" * 90], two_beams())
+    pieces = short.tokenizers.source.encode("b" * 90)
+    assert list(found[0].source_ids) == pieces
+    assert batches == [[1] * -(-len(pieces) // 20)]
+
+
+def test_up_to_a_thousand_pieces_a_line_stays_whole(short: Translator, batches: list[list[int]]) -> None:
+    (found,) = short.translate(["b" * 1000], DecodingConfig(beam_size=1, max_length_a=0.0, max_length_b=3))
+    assert len(found[0].source_ids) == 1001
+    assert batches == [[1]]
+
+
 # Order and batches
 
 

@@ -301,7 +301,7 @@ def test_a_stream_without_a_pair_that_can_be_used_is_an_error(
     for flags in ([], ["--check"]):
         done = train(config, tmp_path / "run", f"tokenizer.model={tmp_path / 'mine.model'}", flags=flags)
         assert done.returncode == 1
-        assert done.stderr.splitlines()[-1] == "error: data.train: no pair is left to train on"
+        assert done.stderr.splitlines()[-1] == "error: data.train: no pair is left to train on in the stream"
 
 
 def test_the_check_reads_a_window_and_tells_what_it_is(cli: Command, config: Path, tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ _BEGINNINGS: dict[bytes, Compression] = {
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
 }
+# Archives, which cannot be told from text so surely by what comes of reading them.
+_ARCHIVES = {b"PK\x03\x04": "zip", b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!\x1a\x07": "rar"}
 _BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
 _LONGEST = 10  # bytes of them
 
@@ -31,7 +33,13 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
     found: Compression | None = None
     try:
         with path.open("rb") as file:
-            found = compression(file.peek(_LONGEST))
+            beginning = file.peek(_LONGEST)
+            for magic, name in _ARCHIVES.items():
+                if beginning.startswith(magic):
+                    raise DataError(
+                        f"{path} is a {name} archive and no text: unpack it, and name the file that is in it"
+                    )
+            found = compression(beginning)
             with _decompressed(file, found) as stream:
                 yield stream
     except (EOFError, zlib.error, lzma.LZMAError) as error:

@@ -56,20 +56,27 @@ class FilterCounts:
                 f"{self.read:,} pairs read, {self.empty:,} skipped as empty, {held_out}{self.too_long:,} longer than "
                 f"{data.max_length:,} pieces, {self.kept:,} kept"
             )
+        rows = [(self.read, "pairs read", True), *self._left_out(data), (self.kept, "kept", True)]
+        return "".join(f"\n{count:>14,}  {words}" for count, words, shown in rows if shown)
+
+    def why_none(self, data: DataConfig) -> str:
+        """The counts that are not zero, where nothing was kept."""
+        reasons = [f"{count:,} {words}" for count, words, _ in self._left_out(data) if count]
+        return ", ".join([f"{self.read:,} pairs read", *reasons])
+
+    def _left_out(self, data: DataConfig) -> list[tuple[int, str, bool]]:
+        """How many for each reason, the reason, and whether it stands in the table even where there is none."""
         chosen = data.filters
-        rows = [
-            (self.read, "pairs read", True),
+        return [
             (self.empty, "skipped as empty", True),
             (self.held_out, "held out", bool(self.held_out)),
             (self.overlap, "with a source that stands in valid or test", chosen.overlap),
             (self.identical, "with equal sides", chosen.identical),
-            (self.length_ratio, f"with one side over {chosen.length_ratio} times the other", chosen.length_ratio),
+            (self.length_ratio, f"with one side over {chosen.length_ratio} times the other", bool(chosen.length_ratio)),
             (self.script, "in the script of another language", chosen.script),
             (self.duplicates, "there already", chosen.duplicates),
             (self.too_long, f"longer than {data.max_length:,} pieces", True),
-            (self.kept, "kept", True),
         ]
-        return "".join(f"\n{count:>14,}  {words}" for count, words, shown in rows if shown)
 
 
 def drop_empty(pairs: Iterable[Pair], counts: FilterCounts) -> Iterator[Pair]:

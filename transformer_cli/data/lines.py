@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 Errors = Literal["strict", "replace"]
 
+# UTF-16 and UTF-32 have no more than three NULs in a row; what has more is no text.
+_NULS = bytes(4)
 # The bytes at the start of a file within which NULs give away UTF-16 and UTF-32 without a byte-order mark.
 _FIRST_BLOCK = 4096
 
@@ -41,6 +43,11 @@ def lines_of(stream: BinaryIO, name: str, errors: Errors = "strict") -> Iterator
             raw = check_beginning(raw, name)
             if not raw:  # nothing but a byte-order mark
                 return
+        if _NULS in raw:
+            raise DataError(
+                f"{name}, line {number}: here are {raw.count(0):,} NUL bytes, as a crash leaves behind, or this is "
+                "an archive and no text: get the file again, or take them out (tr -d '\\0')"
+            )
         if read < _FIRST_BLOCK:
             read += len(raw)
             nuls += raw.count(0)

@@ -9,7 +9,7 @@ from typing import Any
 from transformer_cli import __version__
 from transformer_cli.config.schema import AnyCorpus, Config, HoldOut, HubSet, TokenizerConfig
 from transformer_cli.data.cache import Cache, cache_folder, key_of
-from transformer_cli.data.corpus import files_of
+from transformer_cli.data.corpus import Pair, files_of
 from transformer_cli.data.dataset import CorpusPart, TokenDataset, encode_chunks, joined
 from transformer_cli.data.filters import FilterCounts
 from transformer_cli.data.split import Text, sets_beside_training
@@ -20,6 +20,7 @@ from transformer_cli.errors import ConfigError, DataError
 logger = logging.getLogger(__name__)
 
 _FORMAT = 1  # of what is kept; a change in how text is read, filtered or encoded makes it another
+_FILES_NAMED = 4
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
@@ -81,9 +82,15 @@ class Preparation:
         key = key_of(self._origin, settings.model_dump(mode="json", exclude={"sampling_alpha"}))
         if (kept := self._kept.record("tokenizer", key)) is not None:
             return Tokenizers.unpacked(kept["packed"].encode())
-        trained = train_tokenizers(lambda: self.text.train(FilterCounts()), settings)
+        trained = train_tokenizers(self._pairs, settings)
         self._kept.keep("tokenizer", key, {"packed": trained.packed().decode()})
         return trained
+
+    def _pairs(self) -> Iterator[Pair]:
+        counts = FilterCounts()
+        yield from self.text.train(counts)
+        if counts.kept == 0:
+            raise _nothing_left(self._config, counts)
 
     def _sampled_tokenizers(self, stream: Stream, settings: TokenizerConfig) -> Tokenizers:
         pairs = -(-settings.sample_lines // 2) if settings.shared else settings.sample_lines
@@ -125,11 +132,20 @@ def _is_fixed(hub: HubSet) -> bool:
     return bool(files_of(hub)) or _COMMIT.fullmatch(hub.revision or "") is not None
 
 
+def _nothing_left(config: Config, counts: FilterCounts) -> DataError:
+    """The error of a training text of which no pair can be used."""
+    files = [str(path) for corpus in config.data.train for path in files_of(corpus)]
+    named = ", ".join(files[:_FILES_NAMED]) + (" and others" if len(files) > _FILES_NAMED else "")
+    return DataError(
+        f"data.train: no pair is left to train on: {counts.why_none(config.data)}{f' ({named})' if files else ''}"
+    )
+
+
 class _Encoding:
     """The training text as ids, chunk by chunk, with what is counted on the way. DataError at the end of no pair."""
 
     def __init__(self, config: Config, text: Text, tokenizers: Tokenizers, threads: int) -> None:
-        self._max_length = config.data.max_length
+        self._config = config
         self._text = text
         self._tokenizers = tokenizers
         self._threads = threads
@@ -137,12 +153,13 @@ class _Encoding:
         self._sizes = [0] * len(config.data.train)
 
     def __iter__(self) -> Iterator[TokenDataset]:
+        max_length = self._config.data.max_length
         for corpus, pairs in enumerate(self._text.train_by_corpus(self._counts)):
-            for chunk in encode_chunks(pairs, self._tokenizers, self._counts, self._max_length, self._threads):
+            for chunk in encode_chunks(pairs, self._tokenizers, self._counts, max_length, self._threads):
                 self._sizes[corpus] += len(chunk)
                 yield chunk
         if not any(self._sizes):
-            raise DataError("data.train: no pair is left to train on")
+            raise _nothing_left(self._config, self._counts)
 
     def counted(self) -> dict[str, Any]:
         """What the filters left out, and how many pairs of each corpus they did not."""

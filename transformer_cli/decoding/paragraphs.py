@@ -7,12 +7,12 @@ Japanese needs no space. Behind initials, numbers of one or two digits and a few
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from transformer_cli.config.schema import DecodingConfig
 from transformer_cli.data.tokenizer import SPACES, VANISHING, is_blank
 from transformer_cli.decoding.sampling import Sampling
-from transformer_cli.decoding.translator import Translation, Translator
+from transformer_cli.decoding.translator import Translation, Translator, joined
 from transformer_cli.errors import LineError
 
 _CLOSING = "\"'”’“‘»«)\\]）」』】"  # German quotes close with what opens English ones
@@ -21,7 +21,6 @@ _END = re.compile(rf"[{_WIDE}]+[{_CLOSING}]*\s*|[.!?…]+[{_CLOSING}]*\s+")
 _WORDS = "Mr|Mrs|Ms|Hr|Fr|Dr|Prof|St|Nr|No|Fig|Abb|Abs|Art|vs|ca|bzw|vgl|evtl|Sr|Jr|Inc|Ltd|Co"
 _ABBREVIATION = re.compile(rf"(?:^|[\s(\"'“‘„‚«»])(?:[^\W\d_]|\d{{1,2}}|[^\W\d_]\.[^\W\d_]|{_WORDS})\.$")
 _LONGEST = 10  # characters that tell an abbreviation, and what stands before it
-_WITHOUT_SPACES = ("zh", "ja", "th", "lo", "km", "my")
 
 
 def split_sentences(text: str) -> list[str]:
@@ -65,7 +64,6 @@ def translate_paragraphs(
             counts.append(len(parts))
             yield from parts
 
-    separator = "" if translator.config.data.target_lang.split("-")[0].lower() in _WITHOUT_SPACES else " "
     found = translator.translate(sentences(), decoding, batch_size, sampling)
     try:
         for first in found:
@@ -74,25 +72,10 @@ def translate_paragraphs(
             sentences_done += counts.popleft()
             if note is not None:
                 note(lines_done, max(len(part.source_ids) for part in parts))
-            yield [_joined(parts, separator)]
+            yield [joined(parts, translator.separator)]
     except LineError as error:
         number = lines_done
         while sentences_done < error.number:
             number += 1
             sentences_done += counts.popleft()
         raise LineError(number, error.problem) from error
-
-
-def _joined(parts: Sequence[Translation], separator: str) -> Translation:
-    if len(parts) == 1:
-        return parts[0]
-    return Translation(
-        text=separator.join(part.text for part in parts if part.text),
-        log_prob=sum(part.log_prob for part in parts),
-        score=sum(part.score for part in parts),
-        n=sum(part.n for part in parts),
-        truncated=any(part.truncated for part in parts),
-        ids=tuple(i for part in parts for i in part.ids),
-        token_log_probs=tuple(x for part in parts for x in part.token_log_probs),
-        source_ids=tuple(i for part in parts for i in part.source_ids),
-    )

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import chain, count, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +45,11 @@ from transformer_cli.run_files import locate
 SPECIAL = SpecialIds(pad=PAD, bos=BOS, eos=EOS)
 DEFAULT_BATCH_SIZE = 256
 _BATCHES_IN_WINDOW = 8  # lines of this many batches are sorted by length together
+# Pieces beyond which a line is translated in parts: time and memory grow with the square of its length, and what no
+# model was trained on comes out badly in one piece, too.
+_LONGEST_IN_ONE = 1024
+_SPACE = "\u2581"  # as SentencePiece writes it
+_WITHOUT_SPACES = ("zh", "ja", "th", "lo", "km", "my")
 
 
 @dataclass(frozen=True)
@@ -137,8 +142,9 @@ class Translator:
 
         `decoding` replaces the run's own settings. With `sampling` they are drawn at random, with `prefixes` each
         begins with the text that stands there for its line. A batch has at most `batch_size` sentences, and fewer when
-        they are long or memory runs out; with 1, each translation comes before the next line is read. DataError for a
-        line that the model cannot take, by number, and when there are fewer prefixes than lines.
+        they are long or memory runs out; with 1, each translation comes before the next line is read. A line of
+        thousands of pieces is translated in parts of `data.max_length`, cut at spaces where there are any, and joined
+        again. DataError for a line that the model cannot take, by number, and when there are fewer prefixes than lines.
         """
         decoding = self.config.decoding if decoding is None else decoding
         size = batch_size * _BATCHES_IN_WINDOW if batch_size > 1 else 1
@@ -155,8 +161,18 @@ class Translator:
             forced = self.tokenizers.target.encode_batch(begun)
             texts = [Line(*line) for line in zip(count(first), sources, forced, strict=False)]
             self._check_positions(texts)
-            yield from self._translate_window(searched, texts, decoding, batch_size, sampling)
+            parts = [self._parts(line) for line in texts]
+            found = self._translate_window(searched, [*chain.from_iterable(parts)], decoding, batch_size, sampling)
+            for of_line in parts:
+                # Of the parts the best go together, then the second best and so on.
+                ranked = zip(*islice(found, len(of_line)), strict=False)
+                yield [joined(together, self.separator) for together in ranked]
             first += len(window)
+
+    @property
+    def separator(self) -> str:
+        """What stands between two sentences of the target language."""
+        return "" if self.config.data.target_lang.split("-")[0].lower() in _WITHOUT_SPACES else " "
 
     def best_texts(self, lines: Sequence[str], decoding: DecodingConfig | None = None) -> list[str]:
         """The best translation of each line."""
@@ -179,13 +195,13 @@ class Translator:
         batch_size: int,
         sampling: Sampling | None,
     ) -> Iterator[list[Translation]]:
-        translations = {line.number: [Translation("", 0.0, 0.0, 0, False)] for line in lines}
+        translations = [[Translation("", 0.0, 0.0, 0, False)] for _ in lines]
         rows = decoding.beam_size if sampling is None else decoding.n_best  # of a sentence
         # Longest first: with them memory runs out at once or not at all.
-        waiting = sorted((line for line in lines if line.source), key=lambda line: -len(line.source))
+        waiting = sorted((i for i, line in enumerate(lines) if line.source), key=lambda i: -len(lines[i].source))
         while waiting:
-            longest = len(waiting[0].source) + 1
-            batch = waiting[: max(1, min(batch_size, self._cells // (longest * rows)))]
+            longest = len(lines[waiting[0]].source) + 1
+            batch = [lines[i] for i in waiting[: max(1, min(batch_size, self._cells // (longest * rows)))]]
             try:
                 found = self._search(searched, batch, decoding, sampling)
             except (RuntimeError, MemoryError) as error:
@@ -193,10 +209,26 @@ class Translator:
                     raise
                 self._use_less(batch, len(batch) * longest * rows, error)
                 continue
+            for i, hypotheses in zip(waiting, found, strict=False):
+                translations[i] = [self._as_translation(lines[i], hypothesis) for hypothesis in hypotheses]
             del waiting[: len(batch)]
-            for line, hypotheses in zip(batch, found, strict=True):
-                translations[line.number] = [self._as_translation(line, hypothesis) for hypothesis in hypotheses]
-        return iter(translations.values())
+        return iter(translations)
+
+    def _parts(self, line: Line) -> list[Line]:
+        """The line itself, or what it is cut into when it is far too long."""
+        size = self.config.data.max_length
+        if len(line.source) <= max(_LONGEST_IN_ONE, size):
+            return [line]
+        pieces = self.tokenizers.source.pieces(line.source)
+        bounds = [0]
+        while bounds[-1] + size < len(pieces):
+            last = bounds[-1] + size
+            spaces = (i for i in range(last, bounds[-1], -1) if pieces[i].startswith(_SPACE))
+            bounds.append(next(spaces, last))
+        bounds.append(len(pieces))
+        LOGGER.warning("a line of %d pieces is translated in %d parts", len(pieces), len(bounds) - 1)
+        parts = [Line(line.number, line.source[start:end], []) for start, end in pairwise(bounds)]
+        return [parts[0]._replace(prefix=line.prefix), *parts[1:]]
 
     def _use_less(self, batch: list[Line], cells: int, error: Exception) -> None:
         """Half as much at a time from now on; UserError when it was a single line."""
@@ -256,6 +288,22 @@ class Translator:
             token_log_probs=hypothesis.token_log_probs,
             source_ids=tuple(line.source),
         )
+
+
+def joined(parts: Sequence[Translation], separator: str) -> Translation:
+    """The translations of what follows on each other as one. Its log-probability, score and n are their sums."""
+    if len(parts) == 1:
+        return parts[0]
+    return Translation(
+        text=separator.join(part.text for part in parts if part.text),
+        log_prob=sum(part.log_prob for part in parts),
+        score=sum(part.score for part in parts),
+        n=sum(part.n for part in parts),
+        truncated=any(part.truncated for part in parts),
+        ids=tuple(i for part in parts for i in part.ids),
+        token_log_probs=tuple(x for part in parts for x in part.token_log_probs),
+        source_ids=tuple(i for part in parts for i in part.source_ids),
+    )
 
 
 def _learned_positions(config: Config) -> int:

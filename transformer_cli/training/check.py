@@ -115,7 +115,7 @@ def _first_window(stream: Stream, tokenizers: Tokenizers, threads: int, processe
     for window in stream.windows(Place(), tokenizers, threads, 0, processes):
         if len(window.dataset):
             return window
-    raise DataError("data.train: no pair is left to train on")
+    raise DataError("data.train: no pair is left to train on in the stream")
 
 
 def _lengths(dataset: TokenDataset, tokenizers: Tokenizers) -> Iterator[str]:

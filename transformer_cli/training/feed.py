@@ -180,7 +180,7 @@ class Streamed:
         self._ahead = self._background.submit(self._read)
         self._turn()
         if not any(self._group.sum([float(self._plan is not None)])):
-            raise DataError("data.train: no pair is left to train on")
+            raise DataError("data.train: no pair is left to train on in the stream")
 
     def _turn(self) -> None:
         """Go on to the next window; at the end of what this process reads, to one of nothing."""
