@@ -19,7 +19,7 @@ CLOCK = ("seconds", "tokens_per_s")
 WITHIN = 60  # seconds
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["transformer_cli.cli", "transformer_cli.training.loop"])
+_FORKS.set_forkserver_preload(["transformer_cli.cli", "transformer_cli.training.loop", "datasets"])
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
