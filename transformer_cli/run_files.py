@@ -8,6 +8,7 @@ from transformer_cli.errors import CheckpointError, ConfigError
 RECORD_NAME = "run.json"
 MODEL_NAME = "model.safetensors"
 CHECKPOINTS = "checkpoints"
+REPORT_NAME = "report.html"
 _CHECKPOINT_NAME = re.compile(r"step-(\d{8,})\.safetensors")
 
 

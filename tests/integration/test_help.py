@@ -16,10 +16,11 @@ import transformer_cli
 Command = Callable[..., CompletedProcess[str]]
 
 COMMANDS = (
-    "init", "train", "translate", "evaluate", "inspect", "score", "export", "data check", "tokenizer train",
+    "init", "train", "translate", "evaluate", "report", "inspect", "score", "export", "data check", "tokenizer train",
     "tokenizer encode", "tokenizer decode", "config show", "config schema",
 )  # fmt: skip
 HEAVY = ("torch", "numpy", "datasets", "pyarrow", "sacrebleu", "sentencepiece", "safetensors", "yaml", "tqdm")
+HEAVY += ("matplotlib", "tensorboard")
 
 
 def test_help_and_version_import_nothing_heavy() -> None:

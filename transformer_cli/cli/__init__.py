@@ -18,6 +18,7 @@ from transformer_cli.cli.exits import as_command
 from transformer_cli.cli.export import export
 from transformer_cli.cli.init import init
 from transformer_cli.cli.inspect import inspect
+from transformer_cli.cli.report import report
 from transformer_cli.cli.score import score
 from transformer_cli.cli.train import train
 from transformer_cli.cli.translate import translate
@@ -68,7 +69,7 @@ class _Command(TyperCommand):
             raise
 
 
-for command in (init, train, translate, evaluate, inspect, score, export):
+for command in (init, train, translate, evaluate, report, inspect, score, export):
     app.command(cls=_Command)(as_command(command))
 
 _GROUPS: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {

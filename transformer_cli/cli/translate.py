@@ -35,6 +35,14 @@ def translate(
         bool,
         typer.Option("--alignments", help="With --format jsonl: which source piece each piece comes from (i-j)."),
     ] = False,
+    attention: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Of one sentence: draw what each layer and head attends to, to a name that ends in .png or .html.",
+            show_default=False,
+        ),
+    ] = None,
     scores: Annotated[
         bool, typer.Option("--scores", help="Lines of text ||| score ||| log-probability ||| n.")
     ] = False,
@@ -121,6 +129,7 @@ def translate(
         "--input": input_,
         "--format": output_format,
         "--alignments": alignments,
+        "--attention": attention,
         "--n-best": n_best,
         "--beam-size": beam_size,
         "--prefix": prefix,
@@ -139,6 +148,8 @@ def translate(
         split=split_sentences,
         engine=engine,
     )
+    if attention is not None:
+        _check_attention(attention, text or [])
     for one in (run, *(ensemble or [])):
         locate(one)
     for path in read:
@@ -170,6 +181,9 @@ def translate(
     from transformer_cli.device import set_threads
     from transformer_cli.errors import DataError
     from transformer_cli.log import LOGGER, Progress
+
+    if attention is not None:
+        from transformer_cli.evaluation.attention import attention_of, draw_attention
 
     set_threads(threads)
     # What is exported is whole, whatever the engine is to compute in.
@@ -204,6 +218,8 @@ def translate(
             stream.flush()
             progress.advance()
             cut += found[0].truncated
+            if attention is not None:
+                draw_attention(attention_of(translator, found[0], " ".join(text or [])), attention)
             if not split_sentences:
                 long.note(index + 1, len(found[0].source_ids))
     long.tell()
@@ -232,18 +248,31 @@ def _check_combination(given: Mapping[str, object], *, sample: bool, split: bool
         refuse(["--temperature", "--top-k", "--top-p", "--seed"], "says how to draw: it needs --sample")
     if split:
         refuse(
-            ["--prefix", "--prefix-file", "--alignments", "--n-best"],
+            ["--prefix", "--prefix-file", "--alignments", "--attention", "--n-best"],
             "is for whole lines, and --split-sentences takes them apart: leave one of them out",
         )
     if engine == "ctranslate2":
         refuse(
-            ["--sample", "--prefix", "--prefix-file", "--ensemble", "--alignments"],
+            ["--sample", "--prefix", "--prefix-file", "--ensemble", "--alignments", "--attention"],
             "is not there with --engine ctranslate2: leave one of them out",
         )
     if given.get("--precision") == "int8" and engine != "ctranslate2":
         raise ConfigError("--precision int8 needs --engine ctranslate2")
     if "--alignments" in given and given.get("--format") != "jsonl":
         raise ConfigError("--alignments needs --format jsonl, which has room for them")
+
+
+def _check_attention(path: Path, text: list[str]) -> None:
+    """ConfigError unless there is one sentence, a name of a picture and what draws it."""
+    from transformer_cli.decoding.lines import check_output
+    from transformer_cli.errors import ConfigError
+    from transformer_cli.evaluation.page import check_installed, check_picture
+
+    if len(text) != 1:
+        raise ConfigError(f"--attention draws one sentence, given as an argument in quotes; there are {len(text)}")
+    check_picture(path)
+    check_output(path, [], "--attention")
+    check_installed()
 
 
 def _with_ctranslate2(

@@ -9,6 +9,7 @@ from transformer_cli.config.schema import Config, Section
 from transformer_cli.config.yaml_text import Loc, printable, to_yaml
 
 _INDENT = "  "
+_ONE_OF_KINDS = ("valid",)  # a section where lines are held out, else a list
 _COLUMN = 48  # where the comments begin, if the values leave room
 
 # What a key that was left out stands for, where that follows from other keys: the value, and from what.
@@ -64,6 +65,22 @@ def _place(loc: Loc, places: Mapping[Loc, str]) -> str:
     while loc not in places:
         loc = loc[:-1]
     return places[loc]
+
+
+def differences(config: Config) -> dict[str, tuple[Any, Any]]:
+    """By key, the plain value and the default of every setting that is not its default."""
+    return dict(_differences(config, ()))
+
+
+def _differences(section: Section, around: Loc) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    plain = section.model_dump(mode="json")
+    for key, value in section:
+        loc = (*around, key)
+        field = type(section).model_fields[key]
+        if isinstance(value, Section) and key not in _ONE_OF_KINDS:
+            yield from _differences(value, loc)
+        elif not field.is_required() and value != (default := field.get_default(call_default_factory=True)):
+            yield ".".join(map(str, loc)), (plain[key], default)
 
 
 def json_schema() -> dict[str, Any]:

@@ -1,0 +1,134 @@
+"""What a run has left in its folder, read as far as it goes: it may still go on, have been killed or have moved."""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer_cli.config.load import load_config
+from transformer_cli.config.schema import Config
+from transformer_cli.errors import ConfigError
+
+_SAMPLES_NAME = re.compile(r"step-(\d{8,})\.tsv")
+
+Event = Mapping[str, Any]
+
+
+class Sample(NamedTuple):
+    """A validation sentence, its reference, and its translation at that time."""
+
+    source: str
+    reference: str
+    hypothesis: str
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """A run. What is not there, or cannot be read, is empty."""
+
+    folder: Path
+    config: Config | None
+    trouble: str
+    """Why there is no configuration."""
+    record: Mapping[str, Any]
+    """run.json."""
+    trained: Sequence[Event]
+    validated: Sequence[Event]
+    averaged: Sequence[Event]
+    """Validations of an average of checkpoints."""
+    scores: Mapping[str, Mapping[str, Any]]
+    """test/scores.json."""
+    sample_files: Mapping[int, Path]
+    """By step, the earliest first."""
+
+    @property
+    def text(self) -> Mapping[str, Any]:
+        """What run.json tells of the text."""
+        found = self.record.get("text")
+        return found if isinstance(found, dict) else {}
+
+    def samples(self, step: int) -> list[Sample]:
+        """The translations kept of a validation."""
+        try:
+            text = self.sample_files[step].read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return []
+        fields = (line.split("\t") for line in text.split("\n"))
+        return [Sample(*found) for found in fields if len(found) == 3]
+
+    def hypotheses(self, name: str) -> list[str]:
+        """The translations of a test set."""
+        try:
+            text = (self.folder / "test" / f"{name}.hyp").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return []
+        return text.split("\n")[:-1]
+
+
+def read_history(folder: Path) -> RunHistory:
+    """Read a run directory. Nothing in it is an error, however little there is."""
+    config, trouble = None, ""
+    try:
+        config = load_config(folder / "config.yaml")
+    except ConfigError as error:
+        trouble = str(error)
+    events = _events(folder / "metrics.jsonl")
+    validated = [event for event in events if event["event"] == "valid"]
+    return RunHistory(
+        folder=folder,
+        config=config,
+        trouble=trouble,
+        record=_read(folder / "run.json"),
+        trained=[event for event in events if event["event"] == "train"],
+        validated=[event for event in validated if "averaged" not in event],
+        averaged=[event for event in validated if "averaged" in event],
+        scores={name: found for name, found in _read(folder / "test" / "scores.json").items() if scores_of(found)},
+        sample_files=_sample_files(folder / "samples"),
+    )
+
+
+def number(event: Event, key: str) -> float:
+    """A value of an event; NaN where it is missing or was none."""
+    value = event.get(key)
+    return float(value) if isinstance(value, (int, float)) else math.nan
+
+
+def scores_of(found: Any) -> dict[str, float]:
+    """The numbers by their metrics, of an event's or a test's scores."""
+    if not isinstance(found, Mapping):
+        return {}
+    values = {name: number(score, "score") for name, score in found.items() if isinstance(score, Mapping)}
+    return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    """Every line that can be read: the last may be half written."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and "event" in event and math.isfinite(number(event, "step")):
+            found.append(event)
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _sample_files(folder: Path) -> dict[int, Path]:
+    found = ((_SAMPLES_NAME.fullmatch(path.name), path) for path in folder.glob("step-*.tsv"))
+    return dict(sorted((int(match[1]), path) for match, path in found if match))

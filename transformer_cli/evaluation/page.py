@@ -1,0 +1,84 @@
+"""Pieces of a page that needs nothing but itself: it opens from the disk, in light and dark, wide and narrow."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+
+from transformer_cli.errors import ConfigError
+
+_TEMPLATE = "page.html"
+INSTALL = 'pip install "transformer-cli[report]"'
+
+
+def can_draw() -> bool:
+    """Whether the library that draws is there."""
+    return find_spec("matplotlib") is not None
+
+
+def check_installed() -> None:
+    """ConfigError where nothing can be drawn."""
+    if not can_draw():
+        raise ConfigError(f"drawing needs matplotlib, which is not installed: {INSTALL}")
+
+
+def check_picture(path: Path) -> None:
+    """ConfigError unless attention can be drawn to this file."""
+    if path.suffix.lower() not in (".png", ".html"):
+        raise ConfigError(f"--attention draws to a file whose name ends in .png or .html, not to {path}")
+
+
+def page(title: str, body: str) -> str:
+    """The whole page; `body` is HTML."""
+    template = files("transformer_cli.evaluation").joinpath(_TEMPLATE).read_text(encoding="utf-8")
+    return Template(template).substitute(title=escape(title), body=body)
+
+
+def write_page(path: Path, text: str) -> None:
+    """Replace a file; whoever opens it finds the old page or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], label: str, numbers: Sequence[int] = ()) -> str:
+    """A table of HTML cells, the first of each row its heading; it can be moved sideways where it is too wide.
+
+    `numbers` are the columns that are set to the right.
+    """
+    sides = ['class="number" ' if column in numbers else "" for column in range(len(head))]
+    top = "".join(f'<th {side}scope="col">{cell}</th>' for side, cell in zip(sides, head, strict=True))
+    body = "".join(
+        f'<tr><th scope="row">{first}</th>'
+        + "".join(f"<td {side}>{cell}</td>" for side, cell in zip(sides[1:], cells, strict=True))
+        + "</tr>"
+        for first, *cells in rows
+    )
+    return wide(f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>", label)
+
+
+def wide(content: str, label: str) -> str:
+    """What may be wider than the window: it is moved by itself, with the keyboard too."""
+    return f'<div class="wide" role="region" tabindex="0" aria-label="{escape(label)}">{content}</div>'
+
+
+def section(name: str, title: str, content: str) -> str:
+    """A part of the page that can be linked to."""
+    heading = f'<h2 id="{name}-title">{escape(title)}</h2>'
+    return f'<section id="{name}" aria-labelledby="{name}-title">{heading}{content}</section>'
+
+
+def note(text: str) -> str:
+    """A small remark; the text is no HTML."""
+    return f'<p class="faint">{escape(text)}</p>'
+
+
+def facts(known: Mapping[str, str]) -> str:
+    """Names and what belongs to them, which is HTML."""
+    return '<dl class="versions">' + "".join(f"<dt>{escape(k)}</dt><dd>{v}</dd>" for k, v in known.items()) + "</dl>"
