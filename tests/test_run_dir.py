@@ -23,7 +23,10 @@ from transformer_cli.training.run_dir import (
     resumed_config,
 )
 
-OURS = ["config.yaml", "run.json", "model.safetensors", "train.log", "metrics.jsonl", "checkpoints", "samples", "test"]
+OURS = [
+    "config.yaml", "run.json", "model.safetensors", "train.log", "metrics.jsonl", "checkpoints", "samples", "test",
+    "report.html", "tensorboard",
+]  # fmt: skip
 
 
 NAMES = ("train", "valid", "test")
@@ -300,6 +303,7 @@ OTHER: dict[str, Any] = {
     "training.valid_steps": 7,
     "training.save_steps": 7,
     "training.log_steps": 7,
+    "training.tensorboard": True,
     "training.keep_last": 9,
     "training.keep_best": 2,
     "training.average_last": 2,
@@ -326,7 +330,7 @@ FREE = {
     "training.max_steps", "training.max_epochs", "training.max_hours", "training.patience",
     "training.valid_steps", "training.save_steps", "training.log_steps",
     "training.keep_last", "training.keep_best", "training.average_last",
-    "training.activation_checkpointing", "training.init_from",
+    "training.activation_checkpointing", "training.init_from", "training.tensorboard",
     "decoding.beam_size", "decoding.length_penalty", "decoding.length_penalty_type", "decoding.max_length_a",
     "decoding.max_length_b", "decoding.n_best", "decoding.min_length", "decoding.no_repeat_ngram_size",
     "decoding.repetition_penalty",

@@ -109,6 +109,7 @@ DEFAULTS = {
         "valid_steps": 500,
         "save_steps": None,  # as valid_steps
         "log_steps": 50,
+        "tensorboard": False,
         "keep_last": 5,
         "keep_best": 1,
         "average_last": 5,

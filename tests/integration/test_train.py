@@ -145,6 +145,7 @@ def test_a_run_directory_holds_what_the_design_says(trained: Path) -> None:
         "model.safetensors",
         "train.log",
         "metrics.jsonl",
+        "report.html",
         "test/test.hyp",
         "test/again.hyp",
         "test/scores.json",
@@ -169,13 +170,16 @@ def test_its_record_tells_what_the_numbers_depend_on(trained: Path) -> None:
     record = json.loads((trained / "run.json").read_text())
     assert record.keys() == {
         "command", "started", "device", "threads", "processes", "adam", "git_commit", "platform", "versions", "data",
-        "finished",
+        "text", "finished",
     }  # fmt: skip
     assert record["command"][1:3] == ["train", "config.yaml"]
     assert (record["device"], record["threads"], record["processes"], record["adam"]) == ("cpu", 1, 1, "fused")
     assert record["versions"].keys() >= {"transformer_cli", "python", "torch", "sentencepiece", "sacrebleu"}
     assert [file["key"] for file in record["data"]] == ["data.train"] * 2 + ["data.valid"] * 2
     assert all(len(file["sha256"]) == 64 and file["bytes"] > 0 for file in record["data"])
+    assert record["text"]["counts"]["kept"] == 4000
+    assert record["text"]["lengths"]["source"].keys() == record["text"]["lengths"]["target"].keys()
+    assert record["text"]["sets"] == {"valid": 40, "test": 40, "again": 80}
     assert record["finished"]["step"] == 180
 
 
@@ -270,6 +274,7 @@ RUNS = {
     "best by loss": ["training.best_metric=loss", "evaluation.metrics=[chrf]", "training.patience=2"],
     "best by chrf": ["training.best_metric=chrf", "evaluation.valid_beam_size=3"],
     "limits": ["training.max_epochs=1", "training.max_hours=1.5", "training.max_steps=1000"],
+    "curves for TensorBoard": ["training.tensorboard=true"],
     "activation checkpointing": ["training.activation_checkpointing=true", "model.norm=pre"],
     "what is kept": [
         "training.valid_steps=4", "training.save_steps=3", "training.log_steps=2", "training.keep_last=2",

@@ -258,6 +258,9 @@ class TrainingConfig(Section):
     """Steps between checkpoints. Left out: the same as `valid_steps`. A new best and the end are saved besides."""
     log_steps: Positive = 50
     """Steps between log lines."""
+    tensorboard: bool = False
+    """Also write what metrics.jsonl has into the run's folder `tensorboard`. Needs `pip install
+    "transformer-cli[tensorboard]"`."""
     keep_last: Positive = 5
     """Latest checkpoints that are kept."""
     keep_best: Annotated[int, Field(ge=0)] = 1

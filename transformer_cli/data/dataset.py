@@ -1,5 +1,6 @@
 """Token ids of all pairs, in flat arrays: no Python object a sentence."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from transformer_cli.data.corpus import Pair
 from transformer_cli.data.filters import FilterCounts
 from transformer_cli.data.tokenizer import Ids, Tokenizers
 
+_BARS = 30  # of a histogram, and one for the longest
 _CHUNK = 2_000  # pairs tokenised at a time; so few stay in the cache of the processor
 
 
@@ -37,6 +39,21 @@ class Sequences:
         """Pieces of each of the sequences, in the smallest numbers that hold them."""
         lengths = np.diff(self.starts)
         return lengths.astype(np.min_scalar_type(lengths.max(initial=0) + 1))  # one more for an end symbol
+
+    def length_statistics(self) -> dict[str, Any]:
+        """Plain values on the pieces of a sequence: `mean`, `median`, `most_of_99` in 100, `longest`, and a histogram:
+        `counts` of the lengths from `width` x i on; the last has all beyond."""
+        lengths = self.every_length()
+        most = float(np.quantile(lengths, 0.99))
+        width = math.ceil((most + 1) / _BARS)
+        return {
+            "mean": float(lengths.mean()),
+            "median": float(np.median(lengths)),
+            "most_of_99": most,
+            "longest": int(lengths.max()),
+            "width": width,
+            "counts": np.bincount(np.minimum(lengths // width, _BARS)).tolist(),
+        }
 
 
 class CorpusPart(NamedTuple):

@@ -24,6 +24,7 @@ from transformer_cli.model.transformer import Transformer
 from transformer_cli.training.distributed import started
 from transformer_cli.training.feed import update_size
 from transformer_cli.training.loss import fused_cross_entropy
+from transformer_cli.training.pictures import check_tensorboard
 from transformer_cli.training.schedule import peak_rate
 from transformer_cli.training.step import batch_loss
 
@@ -39,6 +40,7 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
     rank, processes = started()
     if rank > 0:
         return
+    check_tensorboard(config.training)
     device = choose_device(config.device)
     precision = training_precision(config.precision, device, config.model.d_model)
     used_threads = set_threads(threads)

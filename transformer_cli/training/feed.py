@@ -30,6 +30,8 @@ class Feed(Protocol):
 
     shared_by: Processes
     """Those that compute the parts of one update."""
+    counts: FilterCounts | None
+    """What was read and left out, where that is known before training."""
 
     @property
     def dataset(self) -> TokenDataset:
@@ -58,8 +60,11 @@ class Feed(Protocol):
 class Planned:
     """Updates of text that lies ready."""
 
-    def __init__(self, dataset: TokenDataset, config: Config, sampler: Sampler | None, group: Processes) -> None:
+    def __init__(
+        self, dataset: TokenDataset, counts: FilterCounts, config: Config, sampler: Sampler | None, group: Processes
+    ) -> None:
         self.dataset = dataset
+        self.counts: FilterCounts | None = counts
         self.shared_by = group
         self._config = config
         self._sampler = sampler
@@ -115,6 +120,7 @@ class Streamed:
         state: TrainingState,
     ) -> None:
         """Stands where `state` does. DataError if an epoch has no pair at all."""
+        self.counts: FilterCounts | None = None
         self._stream = stream
         self._tokenizers = tokenizers
         self._config = config
@@ -122,7 +128,6 @@ class Streamed:
         self._threads = threads
         self._group = group
         self._size = max(update_size(config) // group.count, 1)
-        self._size = update_size(config) // group.count
         self._background = ThreadPoolExecutor(1, "stream")
         saved = state.stream[group.rank] if state.stream else None
         place = Place(state.epoch) if saved is None else Place.from_plain(saved["place"])

@@ -36,6 +36,7 @@ from transformer_cli.run_files import checkpoint_path, list_checkpoints
 from transformer_cli.training.alarms import Alarms, gradient_norms
 from transformer_cli.training.distributed import Processes
 from transformer_cli.training.feed import Feed, Planned, Streamed, check_processes
+from transformer_cli.training.pictures import Pictures, check_tensorboard
 from transformer_cli.training.resume import (
     newest_checkpoint,
     refuse_if_finished,
@@ -48,6 +49,7 @@ from transformer_cli.training.run_dir import (
     check_data_unchanged,
     data_files,
     describe_environment,
+    describe_text,
     resumed_config,
 )
 from transformer_cli.training.schedule import peak_rate
@@ -77,6 +79,7 @@ class Job:
     translator: Translator
     metrics: Metrics
     alarms: Alarms
+    pictures: Pictures
 
     def validate_if_due(self, stop: StopRequests) -> bool:
         """Validate where that is to be done and has not been done; whether it was. Stopped on a request, and then
@@ -96,12 +99,12 @@ class Job:
             self.group.least(0)  # all have heard of it before the main process may end, and its store with it
             raise Stopped(stop.signal or signal.SIGTERM)
         is_best = state.record_validation(float(score))
-        if found is None:
-            return True
-        self.metrics.write("valid", {"step": state.step, "epoch": state.current_epoch, **found.event()})
-        LOGGER.info("step %d  %s%s", state.step, found.in_words(), "  (best)" if is_best else "")
-        found.write_samples(self.run.samples_path(state.step))
-        self.warn(self.alarms.at_validation(state.step, found))
+        if found is not None:
+            self.metrics.write("valid", {"step": state.step, "epoch": state.current_epoch, **found.event()})
+            LOGGER.info("step %d  %s%s", state.step, found.in_words(), "  (best)" if is_best else "")
+            found.write_samples(self.run.samples_path(state.step))
+            self.warn(self.alarms.at_validation(state.step, found))
+        self.group.from_main(lambda: self.pictures.draw_if_due(self.translator))  # longer than an exchange waits
         return True
 
     def save_if_due(self, stopping: bool) -> None:
@@ -150,6 +153,7 @@ class Job:
             norms = gradient_norms(self.translator.model, grad_norm)
             self.warn(self.alarms.at_log(self.state.step, event["nll"], self.state.skipped, norms))
         self.state.interval = Interval()
+        self.pictures.follow()
 
     def warn(self, alarms: Sequence[str]) -> None:
         """Tell what does not look right."""
@@ -215,6 +219,7 @@ def prepare(
     config = config.model_copy(update={"precision": precision})
     used_threads = set_threads(threads)
     score_texts(["x"], ["x"], config)  # a metric that cannot be computed here is better known now
+    check_tensorboard(config.training)
 
     # The text, the tokenizers, the ids.
     prepared = group.main_first(lambda: Preparation(config, used_threads))
@@ -241,6 +246,8 @@ def prepare(
     if group.is_main:
         if saved is None:
             record = describe_environment(command, str(device), used_threads, group.count) | {"data": files}
+            if feed.counts is not None:
+                record["text"] = describe_text(feed.dataset, feed.counts, {"valid": valid, **tests})
             run.create(config, record)
         else:
             record |= {"threads": used_threads, "processes": group.count, "finished": None}
@@ -253,7 +260,8 @@ def prepare(
         LOGGER.info("resumed after step %d", state.step)
     group.from_main(bytes)  # all are ready before the first exchange, which does not wait long
     alarms = Alarms(config, tokenizers.target.vocab_size)
-    job = Job(run, config, group, record, state, feed, validator, tests, updater, translator, metrics, alarms)
+    pictures = Pictures(run, config.training.tensorboard, group.is_main)
+    job = Job(run, config, group, record, state, feed, validator, tests, updater, translator, metrics, alarms, pictures)
     if group.is_main:
         job.warn(alarms.at_start(feed.dataset, validator.dataset))
     return job
@@ -276,7 +284,7 @@ def _feed(
     LOGGER.info("training text: %s", counts.summary(config.data))
     if any(corpus.weight != 1.0 for corpus in config.data.train):
         LOGGER.info("an epoch: %s", dataset.shares())
-    return Planned(dataset, config, sampler, group)
+    return Planned(dataset, counts, config, sampler, group)
 
 
 def _model(

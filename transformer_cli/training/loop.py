@@ -122,6 +122,7 @@ def _finish(job: Job, stop: StopRequests) -> TrainingResult:
         tested = test_model(job.run, job.validator, job.tests, job.translator, job.metrics, job.state.step)
     finished = {"step": job.state.step, "reason": job.state.stop_reason(job.config.training)}
     job.run.write_record(job.record | {"finished": finished})
+    job.pictures.draw_at_end(job.translator, job.tests or {"valid": job.validator.pairs})
     return tested
 
 

@@ -3,6 +3,7 @@
 config.yaml  as resolved, absolute paths        run.json  versions, device, command, data, threads
 model.safetensors  the model to use             train.log  metrics.jsonl
 checkpoints/step-00000250.safetensors           samples/step-00000250.tsv           test/NAME.hyp  test/scores.json
+report.html  a page to look at                  tensorboard/  if that is asked for
 """
 
 import json
@@ -11,7 +12,8 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,18 +23,23 @@ from transformer_cli.checkpoint import remove_unfinished
 from transformer_cli.config.corpora import Part
 from transformer_cli.config.load import dump_config
 from transformer_cli.config.schema import Config, HoldOut, HubSet, Section
-from transformer_cli.data.corpus import files_of
+from transformer_cli.data.corpus import Pair, files_of
+from transformer_cli.data.dataset import TokenDataset
+from transformer_cli.data.filters import FilterCounts
 from transformer_cli.data.split import sets_beside_training
 from transformer_cli.errors import ConfigError
 from transformer_cli.log import LOGGER
-from transformer_cli.run_files import CHECKPOINTS, MODEL_NAME, RECORD_NAME, holds_run, list_checkpoints
+from transformer_cli.run_files import CHECKPOINTS, MODEL_NAME, RECORD_NAME, REPORT_NAME, holds_run, list_checkpoints
 
-_OURS = ("config.yaml", RECORD_NAME, MODEL_NAME, "train.log", "metrics.jsonl", CHECKPOINTS, "samples", "test")
+_OURS = (
+    "config.yaml", RECORD_NAME, MODEL_NAME, "train.log", "metrics.jsonl", CHECKPOINTS, "samples", "test", REPORT_NAME,
+    "tensorboard",
+)  # fmt: skip
 
 # What may change when a run is resumed; everything else would make it another run.
 _FREE_TRAINING = {
     "max_steps", "max_epochs", "max_hours", "patience", "log_steps", "valid_steps", "save_steps", "keep_last",
-    "keep_best", "average_last", "activation_checkpointing", "init_from",
+    "keep_best", "average_last", "activation_checkpointing", "init_from", "tensorboard",
 }  # fmt: skip
 # These two only cut an update; their product is its size.
 _UPDATE_SIZE = ("batch_size", "gradient_accumulation_steps")
@@ -55,6 +62,8 @@ class RunDir:
         self.metrics = path / "metrics.jsonl"
         self.samples = path / "samples"
         self.test = path / "test"
+        self.report = path / REPORT_NAME
+        self.tensorboard = path / "tensorboard"
 
     def refuse_if_unusable(self) -> None:
         """ConfigError when the path is a file, or a folder in which files that are no run's have the names of ours."""
@@ -251,6 +260,15 @@ def describe_environment(command: Sequence[str], device: str, threads: int, proc
             "python": platform.python_version(),
             **{package: metadata.version(package) for package in packages},
         },
+    }
+
+
+def describe_text(dataset: TokenDataset, counts: FilterCounts, sets: Mapping[str, Sequence[Pair]]) -> dict[str, Any]:
+    """The part of `run.json` that tells how much text there was, and how long its lines were in pieces."""
+    return {
+        "counts": asdict(counts) | {"kept": counts.kept},
+        "lengths": {side: column.length_statistics() for side, column in dataset.columns().items()},
+        "sets": {name: len(pairs) for name, pairs in sets.items()},
     }
 
 
