@@ -144,6 +144,7 @@ def _style() -> AbstractContextManager[None]:
             "xtick.labelcolor": FAINT,
             "ytick.labelcolor": FAINT,
             "grid.color": GRID,
+            "text.parse_math": False,  # a dollar is a dollar
             "svg.fonttype": "none",  # text stays text
             "svg.hashsalt": "transformer_cli",  # the same picture has the same names inside
             "axes.unicode_minus": False,
@@ -253,7 +254,9 @@ def _width(text: str) -> float:
 def _svg(figure: Figure) -> str:
     """As part of a page: no header, no address of a document type, colours as variables."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser has fonts of its own
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.S)

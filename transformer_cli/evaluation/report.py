@@ -265,7 +265,10 @@ def _intervals(run: RunHistory, samples: Sequence[Sample]) -> dict[str, tuple[fl
     if not samples or run.config is None:
         return {}
     references = [[one.reference for one in samples]]
-    scores = corpus_scores([one.hypothesis for one in samples], references, *_measure(run), intervals=True)
+    try:
+        scores = corpus_scores([one.hypothesis for one in samples], references, *_measure(run), intervals=True)
+    except UserError:
+        return {}  # a tokenizer that is not on this machine
     return {score.name: (score.value, score.interval) for score in scores if score.interval is not None}
 
 
@@ -297,7 +300,11 @@ def _extremes(runs: Mapping[str, Reported], tested: Mapping[str, Mapping[str, li
         for which, samples in sets.items():
             measure = _measure(run.history)
             metric = NAMES[measure.metrics[0]]
-            best, worst = (_rated(found, metric) for found in extremes(samples, measure))
+            try:
+                best, worst = (_rated(found, metric) for found in extremes(samples, measure))
+            except UserError as error:
+                parts.append(note(f"{which}: {error}"))
+                continue
             parts.append(note(f"{which}, {len(samples):,} sentences by their {metric}"))
             parts.append(f'<div class="sides"><div><h3>Best</h3>{best}</div><div><h3>Worst</h3>{worst}</div></div>')
     return "".join(parts)
@@ -382,7 +389,8 @@ def _environment(run: RunHistory) -> str:
         "platform": str(record.get("platform", "")),
         "versions": ", ".join(f"{k} {v}" for k, v in versions.items()) if isinstance(versions, dict) else "",
     }
-    files = [file for file in record.get("data") or () if isinstance(file, dict)]
+    data = record.get("data")
+    files = [file for file in data if isinstance(file, dict)] if isinstance(data, list) else []
     rows = [
         [
             escape(str(file.get("key"))),

@@ -5,7 +5,6 @@ wrong in drawing ends training.
 """
 
 import json
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -102,11 +101,10 @@ class Pictures:
 
 
 def _fresh_writer(run: RunDir) -> "SummaryWriter":
-    """The curves are written anew, for a run that is resumed may have gone further before."""
+    """The curves are written anew, since a run that is resumed may have gone further before: a reader drops all that
+    earlier files hold. These stay, for a TensorBoard that is looking on would not get over their loss."""
     from torch.utils.tensorboard import SummaryWriter
 
-    shutil.rmtree(run.tensorboard, ignore_errors=True)
-    # A TensorBoard that is looking on drops what it has read.
     return SummaryWriter(str(run.tensorboard), purge_step=0)
 
 
