@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 _SHARE = 0.05  # most of the time that may go into drawing, the end of training excepted
+_FIRST_AFTER = 10.0  # seconds; a run that is over sooner is drawn at its end only
 _MEASURED = ("loss", "nll", "ppl", "lr", "grad_norm", "tokens_per_s")
 
 
@@ -43,7 +44,7 @@ class Pictures:
         self._writer = _fresh_writer(run) if tensorboard and shown else None
         self._read = 0  # bytes of the metrics that TensorBoard has
         self._drawn = shown and can_draw()
-        self._not_before = 0.0
+        self._not_before = time.monotonic() + _FIRST_AFTER
         self._warned = False
         if shown and not self._drawn:
             LOGGER.info("no report.html is written, for matplotlib is not installed: %s", INSTALL)
@@ -61,7 +62,8 @@ class Pictures:
             self._writer.flush()
 
     def draw_if_due(self, translator: Translator) -> bytes:
-        """Draw report.html anew, unless that was done so lately that drawing would take a good part of the time."""
+        """Draw report.html anew, unless training has only begun, or that was done so lately that drawing would take a
+        good part of the time."""
         self.follow()
         if time.monotonic() >= self._not_before:
             self._draw(translator, {})
