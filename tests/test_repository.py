@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -178,3 +179,11 @@ def test_the_readme_names_the_two_commands_and_ci_runs_the_second() -> None:
     assert "make demo" in readme
     assert "make test" in readme
     assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_files_of_the_package_that_are_no_python_are_installed_with_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    shipped = project["tool"]["setuptools"]["package-data"]
+    named = {PACKAGE.parent.joinpath(*package.split("."), name) for package, names in shipped.items() for name in names}
+    others = {path for path in PACKAGE.rglob("*.*") if path.suffix not in (".py", ".pyc")}
+    assert named == others
