@@ -9,7 +9,7 @@ from transformer_cli.run_files import REPORT_NAME, holds_run
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN [RUN_B]...", help="Run directories.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(help="Run directories.", show_default=False)],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="File to write. Left out: report.html in the first.", show_default=False),
