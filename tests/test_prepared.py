@@ -316,7 +316,7 @@ def test_no_pair_at_all_is_an_error_and_is_not_kept(tmp_path: Path) -> None:
         with pytest.raises(DataError) as caught:
             prepare(config)
         assert str(caught.value) == (
-            "data.train: no pair is left to train on: 52 pairs read, 1 skipped as empty, 51 longer than 40 pieces "
+            "data.train: no pair is left to train on: 52 pairs read, 52 longer than 40 pieces "
             f"({tmp_path}/train0.src, {tmp_path}/train0.tgt)"
         )
     assert list((tmp_path / "kept").glob("tokens-*")) == []

@@ -107,7 +107,7 @@ def as_svg(picture: Picture) -> str:
 
 def as_png(picture: Picture, path: Path) -> None:
     """A file, with title and legend."""
-    with _style():
+    with _style(*_installed_fonts()):
         _figure(picture, alone=True).savefig(path, dpi=_DPI, facecolor="white")
 
 
@@ -119,8 +119,7 @@ def attention_as_svg(weights: NDArray[np.float64], rows: Sequence[str], columns:
 
 def attention_as_png(weights: NDArray[np.float64], rows: Sequence[str], columns: Sequence[str], path: Path) -> None:
     """A picture of each layer and head, of weights (layers, heads, rows, columns) from 0 to 1."""
-    _learn_new_fonts()
-    with _style(), warnings.catch_warnings(record=True) as caught:
+    with _style(*_installed_fonts()), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _attention(weights, rows, columns).savefig(path, dpi=_DPI, facecolor="white")
     if any("missing from" in str(warning.message) for warning in caught):
@@ -130,11 +129,11 @@ def attention_as_png(weights: NDArray[np.float64], rows: Sequence[str], columns:
         )
 
 
-def _style() -> AbstractContextManager[None]:
-    installed = set(fontManager.get_font_names())
+def _style(*fonts: str) -> AbstractContextManager[None]:
+    """With fonts for what the first one has not; a page names none, being the same wherever it was made."""
     return matplotlib.rc_context(
         {
-            "font.family": ["DejaVu Sans", *(font for font in _CJK_FONTS if font in installed)],
+            "font.family": ["DejaVu Sans", *fonts],
             "font.size": 9,
             "text.color": INK,
             "axes.labelcolor": FAINT,
@@ -152,13 +151,15 @@ def _style() -> AbstractContextManager[None]:
     )
 
 
-def _learn_new_fonts() -> None:
-    """Matplotlib remembers which fonts there were when it was first used."""
+def _installed_fonts() -> list[str]:
+    """Those for Chinese, Japanese and Korean. Matplotlib remembers which there were when it was first used."""
     known = {font.fname for font in fontManager.ttflist}
     for path in findSystemFonts():
         if path not in known:
             with suppress(OSError, RuntimeError):  # a font that it cannot read
                 fontManager.addfont(path)
+    installed = set(fontManager.get_font_names())
+    return [font for font in _CJK_FONTS if font in installed]
 
 
 def _figure(picture: Picture, alone: bool) -> Figure:

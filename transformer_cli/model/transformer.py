@@ -293,7 +293,7 @@ class Transformer(nn.Module):
 
         hooks = [m.register_forward_pre_hook(keep) for m in self.modules() if isinstance(m, MultiHeadAttention)]
         try:
-            self(src, src_mask, tgt, tgt_mask)
+            self.forward(src, src_mask, tgt, tgt_mask)  # not what may have been compiled, once more for the hooks
         finally:
             for hook in hooks:
                 hook.remove()
