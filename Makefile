@@ -34,14 +34,17 @@ demo: .venv/done
 	@echo "Your own text:   $(CLI) init mine --source my.en --target my.de"
 	@echo "                 $(CLI) train mine/config.yaml"
 
+# A thread to each worker: threads of several programs that share a core wait for each other.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+
 test: .venv/done
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -m "not gpu" --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(PYTEST) -m "not gpu"
 
 fast: .venv/done
-	$(BIN)/pytest -m "not gpu and not slow" --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(PYTEST) -m "not gpu and not slow"
 
 format: .venv/done
 	$(BIN)/ruff format .
