@@ -18,7 +18,7 @@ def run(
     averaged: list[dict[str, Any]] | None = None,
     record: Mapping[str, Any] | None = None,
 ) -> RunHistory:
-    return RunHistory(Path("x"), None, "", record or {}, trained, validated or [], averaged or [], {}, {})
+    return RunHistory(Path("x"), None, "", record or {}, 0, trained, validated or [], averaged or [], {}, {})
 
 
 TRAINED = [{"step": step, "loss": 4.0 / step, "ppl": 9.0, "lr": 0.1, "tokens_per_s": 5} for step in (1, 2)]

@@ -38,6 +38,7 @@ def test_lines_that_cannot_be_read_are_left_out_of_the_metrics(tmp_path: Path) -
     assert [event["loss"] for event in run.trained] == [2.0]
     assert [math.isnan(number(event, "loss")) for event in run.validated] == [True]
     assert [event["averaged"] for event in run.averaged] == [[5, 10]]
+    assert run.unreadable == 4  # not the last, which is being written
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", b"\xff"])

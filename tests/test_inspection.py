@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.config.schema import Config, ModelConfig
-from transformer_cli.evaluation.inspection import _read_history, parameters_by_part
+from transformer_cli.config.schema import ModelConfig
+from transformer_cli.evaluation.history import read_history
+from transformer_cli.evaluation.inspection import in_short, parameters_by_part
 from transformer_cli.model.transformer import Transformer
 
 # A projection of 16 to 16 has 16 * 16 + 16 = 272 numbers, attention four of them; a LayerNorm has 32.
@@ -60,7 +61,7 @@ def validation(step: int, loss: float | None, bleu: float, **more: Any) -> dict[
 def history(tmp_path: Path, *events: dict[str, Any], best_metric: str = "bleu") -> dict[str, Any]:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(event) + "\n" for event in events))
-    return _read_history(path, Config.model_validate({"name": "x", "training": {"best_metric": best_metric}}))
+    return in_short(read_history(tmp_path), best_metric)
 
 
 def test_the_best_validation_has_the_highest_score_and_the_first_of_equal_ones(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_below_a_score_of_1_the_loss_chooses_the_best(tmp_path: Path) -> None:
 def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(json.dumps(validation(10, 3.0, 5.0)) + '\n{"event": "val')
-    assert _read_history(path, Config(name="x"))["last"]["step"] == 10
+    assert in_short(read_history(tmp_path), "bleu")["last"]["step"] == 10
 
 
 def test_an_average_is_told_apart(tmp_path: Path) -> None:

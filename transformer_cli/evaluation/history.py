@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from transformer_cli.config.load import load_config
 from transformer_cli.config.schema import Config
 from transformer_cli.errors import ConfigError
+from transformer_cli.evaluation.scores import NAMES, SCORE_THAT_COUNTS
 
 _SAMPLES_NAME = re.compile(r"step-(\d{8,})\.tsv")
 
@@ -35,6 +36,8 @@ class RunHistory:
     """Why there is no configuration."""
     record: Mapping[str, Any]
     """run.json."""
+    unreadable: int
+    """Lines of metrics.jsonl that say nothing, but for a last one that is being written."""
     trained: Sequence[Event]
     validated: Sequence[Event]
     averaged: Sequence[Event]
@@ -75,13 +78,14 @@ def read_history(folder: Path) -> RunHistory:
         config = load_config(folder / "config.yaml")
     except ConfigError as error:
         trouble = str(error)
-    events = _events(folder / "metrics.jsonl")
+    events, unreadable = _events(folder / "metrics.jsonl")
     validated = [event for event in events if event["event"] == "valid"]
     return RunHistory(
         folder=folder,
         config=config,
         trouble=trouble,
         record=_read(folder / "run.json"),
+        unreadable=unreadable,
         trained=[event for event in events if event["event"] == "train"],
         validated=[event for event in validated if "averaged" not in event],
         averaged=[event for event in validated if "averaged" in event],
@@ -104,21 +108,36 @@ def scores_of(found: Any) -> dict[str, float]:
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
-def _events(path: Path) -> list[dict[str, Any]]:
-    """Every line that can be read: the last may be half written."""
+def best_validation(validated: Sequence[Event], best_metric: str) -> Event | None:
+    """The one that training chose by its `best_metric`, of equal ones the first; None where there is none."""
+    return max(validated, key=lambda event: _worth(event, best_metric), default=None)
+
+
+def _worth(event: Event, best_metric: str) -> float:
+    score = 0.0 if best_metric == "loss" else scores_of(event.get("scores")).get(NAMES[best_metric], 0.0)
+    if score >= SCORE_THAT_COUNTS:
+        return score
+    loss = number(event, "loss")
+    return -loss if math.isfinite(loss) else -math.inf
+
+
+def _events(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Every line that can be read, and how many whole ones cannot."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        *lines, unfinished = path.read_bytes().split(b"\n")
     except OSError:
-        return []
-    found = []
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict) and "event" in event and math.isfinite(number(event, "step")):
-            found.append(event)
-    return found
+        return [], 0
+    found = [event for line in [*lines, unfinished] if (event := _event(line)) is not None]
+    return found, sum(_event(line) is None for line in lines)
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    known = isinstance(event, dict) and "event" in event and math.isfinite(number(event, "step"))
+    return event if known else None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """What a model is and how it came about: its shape, parameters, tokenizer, training and scores, as text."""
 
-import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -10,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli import checkpoint
-from transformer_cli.config.schema import Config
 from transformer_cli.data.tokenizer import Tokenizer
-from transformer_cli.evaluation.scores import NAMES
+from transformer_cli.evaluation.history import RunHistory, best_validation, read_history
 from transformer_cli.evaluation.sets import config_of_run, folder_of_run
-
-_NO_NOISE = 1.0  # a best_metric below it does not choose the best validation, the loss does
 
 # What a matrix is called that several places share, by `tie_embeddings` and the name it is kept under.
 _SHARED = {
@@ -78,6 +73,7 @@ def inspect_model(file: Path) -> Inspection:
     """
     model = checkpoint.read(file)
     folder = folder_of_run(file)
+    left = None if folder is None else read_history(folder)
     settings = config_of_run(file)
     first = None if settings is None else settings.training.init_from
     pieces = {side: Tokenizer(proto).vocab_size for side, proto in model.tokenizers.items()}
@@ -92,9 +88,9 @@ def inspect_model(file: Path) -> Inspection:
             {name: weight.numel() for name, weight in model.weights.items()}, model.config.model.tie_embeddings
         ),
         tokenizer=model.config.tokenizer.model_dump(mode="json") | {"pieces": pieces},
-        history={} if folder is None else _read_history(folder / "metrics.jsonl", model.config),
-        scores={} if folder is None else _read(folder / "test" / "scores.json"),
-        run={} if folder is None else _read(folder / "run.json"),
+        history={} if left is None else in_short(left, model.config.training.best_metric),
+        scores={} if left is None else dict(left.scores),
+        run={} if left is None else dict(left.record),
     )
 
 
@@ -116,39 +112,16 @@ def _part(name: str) -> str:
     return f"{stack} {'layer norms' if block.endswith('norm') else block.replace('_', ' ')}"
 
 
-def _read_history(path: Path, config: Config) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    whole = path.read_text(encoding="utf-8").split("\n")[:-1]  # a run that goes on may be writing the next
-    events = [json.loads(line) for line in whole]
-    trained = [event for event in events if event["event"] == "train"]
-    measured = [event for event in events if event["event"] == "valid"]
+def in_short(run: RunHistory, best_metric: str) -> dict[str, Any]:
+    """The `history` of an `Inspection`."""
     found: dict[str, Any] = {}
-    if trained:
-        found = {key: trained[-1][key] for key in ("step", "epoch")}
-        found |= {key: sum(event[key] for event in trained) for key in ("seconds", "tgt_tokens")}
-    if single := [event for event in measured if "averaged" not in event]:
-        found |= {"best": max(single, key=lambda event: _worth(event, config)), "last": single[-1]}
-    if averages := [event for event in measured if "averaged" in event]:
-        found["average"] = averages[-1]
-    return found
-
-
-def _worth(event: Mapping[str, Any], config: Config) -> float:
-    """What training chooses the best by; of equal ones the first is it."""
-    metric = config.training.best_metric
-    score: float = 0.0 if metric == "loss" else event["scores"].get(NAMES[metric], {"score": 0.0})["score"]
-    if score >= _NO_NOISE:
-        return score
-    return -math.inf if event["loss"] is None else -float(event["loss"])
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """What a file of the run holds; nothing if it is gone or damaged."""
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+    if run.trained:
+        found = {key: run.trained[-1].get(key) for key in ("step", "epoch")}
+        found |= {key: sum(event.get(key) or 0 for event in run.trained) for key in ("seconds", "tgt_tokens")}
+    if run.validated:
+        found |= {"best": best_validation(run.validated, best_metric), "last": run.validated[-1]}
+    if run.averaged:
+        found["average"] = run.averaged[-1]
     return found
 
 

@@ -16,9 +16,9 @@ from transformer_cli.errors import UserError
 from transformer_cli.evaluation.attention import attention_of_samples, stepper
 from transformer_cli.evaluation.curves import colour_of, curves, lengths
 from transformer_cli.evaluation.drawing import Bars, Chart, Picture, as_svg, variable_of
-from transformer_cli.evaluation.history import RunHistory, Sample, number, read_history, scores_of
+from transformer_cli.evaluation.history import RunHistory, Sample, best_validation, number, read_history, scores_of
 from transformer_cli.evaluation.page import facts, note, page, section, table
-from transformer_cli.evaluation.scores import LOWER_IS_BETTER, NAMES, Interval, Measure, corpus_scores, metric_tokenizer
+from transformer_cli.evaluation.scores import NAMES, Interval, Measure, corpus_scores, metric_tokenizer
 from transformer_cli.evaluation.sentences import Rated, Story, extremes, stories
 from transformer_cli.evaluation.sets import sets_of_run
 
@@ -61,7 +61,10 @@ def load_run(folder: Path) -> Reported:
             tests[one.name] = [Pair(*pair) for pair in zip(one.sources, one.references[0], strict=True)]
     except UserError as error:
         notes.append(f"The test sets cannot be read: {error}.")
-    return Reported(read_history(folder), translator, tests, notes)
+    history = read_history(folder)
+    if history.unreadable:
+        notes.append(f"{history.unreadable:,} lines of metrics.jsonl cannot be read and are left out.")
+    return Reported(history, translator, tests, notes)
 
 
 def named(runs: Sequence[Reported]) -> dict[str, Reported]:
@@ -165,18 +168,14 @@ def _figure(value: float) -> str:
 
 
 def _best(run: RunHistory) -> str:
-    """Of the first metric that was measured, else by the loss."""
-    for metric in [*scores_of(run.validated[-1].get("scores"))][:1] if run.validated else []:
-        lower = metric in [NAMES[name] for name in LOWER_IS_BETTER]
-        found = {number(event, "step"): scores_of(event.get("scores")).get(metric) for event in run.validated}
-        known = {step: value for step, value in found.items() if value is not None}
-        step = (min if lower else max)(known, key=lambda step: known[step])
-        return f"{metric} {known[step]:.2f} at step {step:,.0f}"
-    losses = [(number(event, "loss"), number(event, "step")) for event in run.validated]
-    if finite := [pair for pair in losses if math.isfinite(pair[0])]:
-        loss, step = min(finite)
-        return f"loss {loss:.4f} at step {step:,.0f}"
-    return "none yet"
+    best_metric = "loss" if run.config is None else run.config.training.best_metric
+    best = best_validation(run.validated, best_metric)
+    if best is None:
+        return "none yet"
+    scores = scores_of(best.get("scores"))
+    metric = NAMES.get(best_metric, "")
+    value = f"{metric} {scores[metric]:.2f}" if metric in scores else f"loss {number(best, 'loss'):.4f}"
+    return f"{value} at step {number(best, 'step'):,.0f}"
 
 
 def _state(run: RunHistory) -> str:
@@ -275,7 +274,7 @@ def _intervals(run: RunHistory, samples: Sequence[Sample]) -> dict[str, tuple[fl
 def _samples(run: RunHistory) -> str:
     told = stories(run)
     words = "Words that were not in the translation of the validation above are marked."
-    return (note(words) + "".join(map(_story, told))) if told else note("There has been no validation yet.")
+    return (note(words) + "".join(map(_story, told))) if told else note("samples/ holds no translations.")
 
 
 def _story(story: Story) -> str:
@@ -296,7 +295,7 @@ def _extremes(runs: Mapping[str, Reported], tested: Mapping[str, Mapping[str, li
             sets = {f"samples of the validation at step {step:,}": run.history.samples(step)}
         sets = {which: found for which, found in sets.items() if found} if run.history.config else {}
         if not sets:
-            parts.append(note("There are no translations yet, or no configuration to score them by."))
+            parts.append(note("No translations are kept, or there is no configuration to score them by."))
         for which, samples in sets.items():
             measure = _measure(run.history)
             metric = NAMES[measure.metrics[0]]
@@ -329,7 +328,7 @@ def _attention(runs: Mapping[str, Reported]) -> str:
         if run.translator is not None and run.history.sample_files:
             found = attention_of_samples(run.translator, run.history.samples(max(run.history.sample_files)))
             shown += [one._replace(name=f"{name}: {one.name}") if len(runs) > 1 else one for one in found]
-    return stepper(shown) if shown else note("There is no model or no sentence to look at yet.")
+    return stepper(shown) if shown else note("There is no model, or samples/ holds no sentence to look at.")
 
 
 # What it was made from

@@ -24,6 +24,8 @@ logging.getLogger("sacrebleu").setLevel(logging.CRITICAL)
 
 NAMES = {"bleu": "BLEU", "chrf": "chrF2", "chrf++": "chrF2++", "ter": "TER"}
 """What sacreBLEU calls each metric."""
+SCORE_THAT_COUNTS = 1.0
+"""Below it translations are wrong through and through and the number is noise: the best is then told by the loss."""
 LOWER_IS_BETTER = ("ter",)
 
 _RESAMPLES = 1000  # of a bootstrap, as the command takes

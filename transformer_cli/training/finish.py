@@ -11,6 +11,7 @@ from transformer_cli.data.corpus import Pair
 from transformer_cli.decoding.lines import write_lines
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import CheckpointError
+from transformer_cli.evaluation.history import Sample
 from transformer_cli.evaluation.scores import Score, result_line, scores_json
 from transformer_cli.log import LOGGER, Metrics
 from transformer_cli.run_files import list_checkpoints
@@ -18,15 +19,6 @@ from transformer_cli.training.resume import restore_best
 from transformer_cli.training.run_dir import RunDir
 from transformer_cli.training.state import TrainingState
 from transformer_cli.training.validate import Validator, score_texts
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A source line, its reference, and what the model made of it."""
-
-    source: str
-    reference: str
-    hypothesis: str
 
 
 @dataclass(frozen=True)

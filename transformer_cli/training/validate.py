@@ -20,14 +20,20 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.device import autocast
 from transformer_cli.errors import DataError
-from transformer_cli.evaluation.scores import NAMES, Score, corpus_scores, metric_tokenizer, scores_json
+from transformer_cli.evaluation.scores import (
+    NAMES,
+    SCORE_THAT_COUNTS,
+    Score,
+    corpus_scores,
+    metric_tokenizer,
+    scores_json,
+)
 from transformer_cli.evaluation.suspicions import suspicions_of_references
 from transformer_cli.log import LOGGER
 from transformer_cli.training.loss import smoothed_cross_entropy
 from transformer_cli.training.step import batch_loss
 
 _SAMPLES = 100  # translations kept of each validation
-_SCORE_THAT_COUNTS = 1.0  # below it translations are wrong through and through, and their BLEU is noise
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class Validation:
         loss, which is below every score; minus infinity for a loss that is no number."""
         if metric != "loss":
             score = next(score.value for score in self.scores if score.name == NAMES[metric])
-            if score >= _SCORE_THAT_COUNTS:
+            if score >= SCORE_THAT_COUNTS:
                 return score
         return -self.loss if math.isfinite(self.loss) else -math.inf
 
