@@ -11,6 +11,9 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from transformer_cli.errors import DataError
+from transformer_cli.evaluation.page import write_page
+
 pytest.importorskip("matplotlib")
 
 Command = Callable[..., CompletedProcess[str]]
@@ -71,6 +74,19 @@ def test_a_page_that_cannot_be_written_is_known_at_once(cli: Command, trained: P
     done = cli("report", trained, "-o", tmp_path / "gone" / "x.html")
     assert done.returncode == 2
     assert "there is no folder" in done.stderr
+    (tmp_path / "file").touch()
+    for flags, words in (
+        (["-o", tmp_path], f"--output {tmp_path} is a folder: name a file"),
+        (["--png", tmp_path / "file"], f"--png {tmp_path / 'file'} is a file: name a folder"),
+    ):
+        done = cli("report", trained, *flags)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert words in done.stderr
+
+
+def test_a_page_that_turns_out_not_to_be_writable_is_told_by_its_own_name(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot write .*folder \(.*\): name another place for it"):
+        write_page(tmp_path / "gone" / "folder", "text")
 
 
 # Attention
@@ -90,6 +106,14 @@ def test_attention_is_drawn_beside_the_translation(cli: Command, trained: Path, 
         assert "ba &lt;ce&gt; $di$" in text
     else:
         assert path.read_bytes().startswith(PNG)
+
+
+def test_attention_of_a_sentence_that_is_too_long_to_be_looked_at_is_refused(
+    cli: Command, trained: Path, tmp_path: Path
+) -> None:
+    done = cli("translate", trained, "ba ce di fo " * 100, "--attention", tmp_path / "x.png")
+    assert (done.returncode, done.stdout, [*tmp_path.iterdir()]) == (2, "", [])
+    assert re.search(r"a sentence of at most 128 pieces, and this one has [\d,]+: give a shorter one", done.stderr)
 
 
 def test_attention_of_an_empty_sentence_is_that_of_the_end_symbol(cli: Command, trained: Path, tmp_path: Path) -> None:

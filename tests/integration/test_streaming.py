@@ -336,3 +336,14 @@ def test_another_window_or_other_files_are_refused_on_resume(
         file.write(b"more")
     done = train(config, run, flags=["--resume"])
     assert (done.returncode, "the data has changed since the run began" in done.stderr) == (2, True), done.stderr
+
+
+def test_a_set_without_a_record_says_so(
+    cli: Command, project: Callable[..., Path], pairs: Pairs, tmp_path: Path
+) -> None:
+    config = streamed(project, pairs, tmp_path / "project", "jsonl")
+    for path in (tmp_path / "project" / "set").iterdir():
+        path.write_text("")
+    done = cli("train", config, "--check", "--threads", 1)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "holds no records in its split train" in done.stderr

@@ -36,13 +36,17 @@ def report(
     from transformer_cli.evaluation.page import check_installed
 
     check_output(target, [])
+    if png is not None and png.exists() and not png.is_dir():
+        raise ConfigError(f"--png {png} is a file: name a folder, which may be a new one")
     check_installed()
 
     from transformer_cli.evaluation.drawing import as_png
     from transformer_cli.evaluation.page import write_page
     from transformer_cli.evaluation.report import drawings, load_run, named
     from transformer_cli.evaluation.report import report as page_on
+    from transformer_cli.log import LOGGER
 
+    LOGGER.info("reading and drawing, which takes some seconds a run")
     reported = named([load_run(run) for run in dict.fromkeys(runs)])
     write_page(target, page_on(reported))
     print(target)

@@ -183,12 +183,14 @@ def translate(
     from transformer_cli.log import LOGGER, Progress
 
     if attention is not None:
-        from transformer_cli.evaluation.attention import attention_of, draw_attention
+        from transformer_cli.evaluation.attention import attention_of, check_drawable, draw_attention
 
     set_threads(threads)
     # What is exported is whole, whatever the engine is to compute in.
     own = "fp32" if engine == "ctranslate2" or precision == "int8" else precision
     translator = Translator.load(run, device, own, ensemble or [])
+    if attention is not None:
+        check_drawable(translator, " ".join(text or []))
     decoding = options.decoding_from(translator.config.decoding, flags)
     if engine == "ctranslate2":
         translator = _with_ctranslate2(translator, run, precision, decoding, output_format == "jsonl")

@@ -292,5 +292,10 @@ def _errors_of(hub: HubSet) -> Iterator[None]:
         yield
     except DataError:
         raise
+    except StopIteration as error:
+        raise DataError(f"the set {hub.hub} holds no records in its split {hub.split}") from error
     except Exception as error:  # of the network, the hub, Arrow and many a loader: they have no common kind
-        raise DataError(f"the set {hub.hub} cannot be read: {str(error) or type(error).__name__}") from error
+        first: BaseException = error  # which the library often hides behind one that says nothing
+        while first.__cause__ is not None:
+            first = first.__cause__
+        raise DataError(f"the set {hub.hub} cannot be read: {str(first) or type(first).__name__}") from error

@@ -157,7 +157,10 @@ class Translator:
             sources = self.tokenizers.source.encode_batch(window)
             begun = [""] * len(window) if beginnings is None else list(islice(beginnings, len(window)))
             if len(begun) < len(window):
-                raise DataError(f"there are prefixes for {first + len(begun) - 1:,} lines, and there are more lines")
+                raise DataError(
+                    f"there are prefixes for {first + len(begun) - 1:,} lines, and there are more lines: each needs "
+                    "one, which may be empty"
+                )
             forced = self.tokenizers.target.encode_batch(begun)
             texts = [Line(*line) for line in zip(count(first), sources, forced, strict=False)]
             self._check_positions(texts)

@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from transformer_cli.data.tokenizer import EOS
 from transformer_cli.decoding.align import cross_attention
 from transformer_cli.decoding.translator import Translation, Translator
+from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.history import Sample
 from transformer_cli.evaluation.page import page, section, wide, write_page
 
 _SENTENCES = 4  # in a report
 _LONGEST = 18  # pieces of a sentence that is easily looked at
+_MOST = 128  # of one that can be drawn so that its labels are read
 
 
 class Attention(NamedTuple):
@@ -30,6 +32,14 @@ class Attention(NamedTuple):
     rows: list[str]
     columns: list[str]
     weights: NDArray[np.float64]
+
+
+def check_drawable(translator: Translator, text: str) -> None:
+    """ConfigError when a sentence is too long for its attention to be drawn."""
+    if (pieces := len(translator.tokenizers.source.encode(text))) > _MOST:
+        raise ConfigError(
+            f"--attention draws a sentence of at most {_MOST} pieces, and this one has {pieces:,}: give a shorter one"
+        )
 
 
 def attention_of(translator: Translator, translation: Translation, name: str) -> Attention:
