@@ -14,12 +14,29 @@ from torch.distributed import TCPStore
 
 from transformer_cli import checkpoint
 from transformer_cli.run_files import list_checkpoints
+from transformer_cli.training.step import Updater, UpdateResult
 
 CLOCK = ("seconds", "tokens_per_s")
 WITHIN = 60  # seconds
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["transformer_cli.cli", "transformer_cli.training.loop", "datasets"])
+
+
+def record_weights() -> None:
+    """Before a command: have written down after each update, in weights-RANK beside the run, how many pairs this
+    process computed and what the weights are."""
+    update = Updater.update
+    path = Path(sys.argv[sys.argv.index("--run-dir") + 1]).with_name(f"weights-{os.environ['RANK']}")
+
+    def recorded(self: Updater, batches: Any, step: int, rate: float) -> UpdateResult:
+        result = update(self, batches, step, rate)
+        total = [repr(float(tensor.detach().double().square().sum())) for tensor in self.model.parameters()]
+        with path.open("a") as file:
+            file.write(" ".join([str(sum(len(batch.src) for batch in batches)), *total]) + "\n")
+        return result
+
+    Updater.update = recorded  # type: ignore[method-assign]
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import WITHIN, in_processes, metrics, saved_steps, updates_done
+from runs import WITHIN, in_processes, metrics, record_weights, saved_steps, updates_done
 
 from transformer_cli import checkpoint
 from transformer_cli.data.corpus import Pair
@@ -25,7 +25,7 @@ from transformer_cli.errors import DataError
 from transformer_cli.run_files import checkpoint_path
 from transformer_cli.training import step
 from transformer_cli.training.loss import LossSums
-from transformer_cli.training.step import Updater, UpdateResult, batch_loss
+from transformer_cli.training.step import batch_loss
 
 Command = Callable[..., CompletedProcess[str]]
 
@@ -211,21 +211,6 @@ def test_a_signal_to_torchrun_stops_all_saved_and_one_process_goes_on(
 # Processes that torchrun would start, forked from one that has imported everything
 
 
-def _record_weights() -> None:
-    """After each update write down what the weights are, in weights-RANK beside the configuration's run."""
-    update = Updater.update
-    path = Path(sys.argv[sys.argv.index("--run-dir") + 1]).with_name(f"weights-{os.environ['RANK']}")
-
-    def recorded(self: Updater, batches: Any, step: int, rate: float) -> UpdateResult:
-        result = update(self, batches, step, rate)
-        total = [repr(float(tensor.detach().double().square().sum())) for tensor in self.model.parameters()]
-        with path.open("a") as file:
-            file.write(" ".join([str(len(batches)), *total]) + "\n")
-        return result
-
-    Updater.update = recorded  # type: ignore[method-assign]
-
-
 @pytest.mark.slow
 def test_with_fewer_pairs_than_processes_all_take_part_and_have_the_same_weights(
     train: Command, project: Callable[..., Path], tmp_path: Path
@@ -236,7 +221,7 @@ def test_with_fewer_pairs_than_processes_all_take_part_and_have_the_same_weights
     assert train(config, tmp_path / "alone", *settings).returncode == 0
     run = tmp_path / "run"
     words = ["train", config, "--run-dir", run, *as_options(settings)]
-    in_processes(3, words, tmp_path, before=_record_weights)
+    in_processes(3, words, tmp_path, before=record_weights)
     assert_equal(run, tmp_path / "alone")
     recorded = [
         [line.split(" ", 1) for line in (tmp_path / f"weights-{rank}").read_text().splitlines()] for rank in range(3)
@@ -254,7 +239,7 @@ def test_a_run_begun_by_one_process_goes_on_by_two_with_the_same_weights_in_both
     run = tmp_path / "run"
     assert train(small, run, *SETTINGS, "training.max_steps=7").returncode == 0
     words = ["train", small, "--run-dir", run, "--resume", *as_options(SETTINGS)]
-    in_processes(2, words, tmp_path, before=_record_weights)
+    in_processes(2, words, tmp_path, before=record_weights)
     assert "resumed after step 7" in (tmp_path / "0").read_text()
     assert (tmp_path / "1").read_text() == ""
     assert_equal(run, alone)

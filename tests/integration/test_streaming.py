@@ -5,7 +5,6 @@ import os
 import random
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import pyarrow
 import pytest
 from pyarrow import parquet
-from runs import assert_same_run, in_processes, metrics, saved_steps, start, updates_done
+from runs import assert_same_run, in_processes, metrics, record_weights, saved_steps, start, updates_done
 
 from transformer_cli import checkpoint
 from transformer_cli.training.step import Updater, UpdateResult
@@ -145,21 +144,6 @@ def test_a_run_that_was_stopped_at_any_step_goes_on_as_the_unbroken_one(
     ]
 
 
-def _record_weights() -> None:
-    """After each update write down what the weights are, in weights-RANK beside the run."""
-    update = Updater.update
-    path = Path(sys.argv[sys.argv.index("--run-dir") + 1]).with_name(f"weights-{os.environ['RANK']}")
-
-    def recorded(self: Updater, batches: Any, step: int, rate: float) -> UpdateResult:
-        result = update(self, batches, step, rate)
-        total = [repr(float(tensor.detach().double().square().sum())) for tensor in self.model.parameters()]
-        with path.open("a") as file:
-            file.write(" ".join([str(sum(len(batch.src) for batch in batches)), *total]) + "\n")
-        return result
-
-    Updater.update = recorded  # type: ignore[method-assign]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4])
 def test_several_processes_read_each_record_once_an_epoch_and_have_the_same_weights(
@@ -169,7 +153,7 @@ def test_several_processes_read_each_record_once_an_epoch_and_have_the_same_weig
     run = tmp_path / "run"
     rarely = ("training.save_steps=100", "training.valid_steps=100", "training.max_epochs=2")
     words = ["train", config, "--run-dir", run, *as_options((*SETTINGS, *rarely))]
-    in_processes(count, words, tmp_path, before=_record_weights)
+    in_processes(count, words, tmp_path, before=record_weights)
     said = (tmp_path / "0").read_text()
     assert re.findall(r"^epoch (\d): (\d+) pairs read", said, re.MULTILINE) == [("1", "450"), ("2", "450")]
     assert epochs_of(run) == [epochs_of(unbroken)[0]] * 2
@@ -228,7 +212,7 @@ def test_more_processes_than_pairs_take_part_with_none(
     rows = [{"en": "ba ce di fo gu ha je ki", "de": "BA CE DI FO GU HA JE KI"}]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "project" / "set" / "train-0.parquet")
     words = ["train", config, "--run-dir", tmp_path / "run", *as_options((*SETTINGS, "training.max_epochs=3"))]
-    in_processes(3, words, tmp_path, before=_record_weights)
+    in_processes(3, words, tmp_path, before=record_weights)
     counts = [
         [line.split(" ", 1)[0] for line in (tmp_path / f"weights-{rank}").read_text().splitlines()] for rank in range(3)
     ]
