@@ -1,14 +1,15 @@
 """Decoding speed beside Hugging Face's `generate` and CTranslate2: the same weights, lines, beam, limits and threads.
 
+    python scripts/bench_decode.py --train-minutes 10
     python scripts/bench_decode.py --source train.en --target train.de --test-source test.en --test-target test.de
-    python scripts/bench_decode.py … --run runs/multi30k --threads 1
+    python scripts/bench_decode.py --run runs/multi30k --test-source test.en --test-target test.de --threads 1
 
-Without --run a small model (4+4 layers, d_model 128, 8,000 pieces) is trained for --train-minutes first. Each system
-translates the test lines in turn, --turns times; the rate is the median's, in lines per CPU-second of the process (on
-a GPU, per second by the clock), and every ratio is to CTranslate2 in float32. Lines are sorted by length and batched
-alike. `generate` has our weights and positions, so that all systems have the same work: the mean of steps a line,
-which stands in the table, shows it. BLEU is sacreBLEU's. A system whose package is missing (extras `bench` and
-`ctranslate2`) is left out and named.
+Without files it takes the built-in corpus. Without --run a small model (4+4 layers, d_model 128, 8,000 pieces) is
+trained for --train-minutes first. Each system translates the test lines in turn, --turns times; the rate is the
+median's, in lines per CPU-second of the process (on a GPU, per second by the clock). Lines are sorted by length and
+batched alike; how many come out as they do from us in fp32 is told, too. `generate` has our weights and positions, so
+that all systems have the same work: the mean of steps a line, which stands in the table, shows it. BLEU is sacreBLEU's.
+A system whose package is missing (extras `bench` and `ctranslate2`) is left out and named.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from bench_train import note
 
 from transformer_cli.config.schema import DecodingConfig
 from transformer_cli.data.batching import pad_sequences
+from transformer_cli.data.demo import make_demo
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.tokenizer import BOS, EOS, PAD
 from transformer_cli.decoding.translator import Translation, Translator
@@ -139,6 +141,7 @@ class Result(NamedTuple):
     rate: float  # lines per second
     steps: float  # a line
     bleu: float
+    same: int  # lines with the text that the first system gives them
 
 
 def race(
@@ -146,7 +149,8 @@ def race(
 ) -> dict[str, Result]:
     """Each system in turn, so that what else the machine does falls on all."""
     seconds: dict[str, list[float]] = {name: [] for name in systems}
-    results = {}
+    results: dict[str, Result] = {}
+    reference: list[str] = []
     for turn in range(args.turns + 1):
         for name, translate in systems.items():
             started = clock(args.device)
@@ -154,8 +158,10 @@ def race(
             if turn:  # the first warms up
                 seconds[name].append(clock(args.device) - started)
             hypotheses = [one.text for one in found]
+            reference = hypotheses if name == next(iter(systems)) else reference
+            same = sum(one == other for one, other in zip(hypotheses, reference, strict=True))
             (bleu,) = corpus_scores(hypotheses, [references], ["bleu"], metric_tokenizer(language), False)
-            results[name] = Result(0.0, sum(one.n for one in found) / len(found), bleu.value)
+            results[name] = Result(0.0, sum(one.n for one in found) / len(found), bleu.value, same)
     return {name: result._replace(rate=len(lines) / median(seconds[name])) for name, result in results.items()}
 
 
@@ -226,8 +232,7 @@ def train(args: argparse.Namespace, folder: Path) -> Path:
 
 def compare(run: Path, args: argparse.Namespace, folder: Path) -> None:
     """Print the tables for a trained model."""
-    lines = list(islice(read_lines(args.test_source), args.lines))
-    references = list(islice(read_lines(args.test_target), args.lines))
+    lines, references = (list(islice(read_lines(path), args.lines)) for path in (args.test_source, args.test_target))
     ours = Translator.load(run, args.device, "fp32")
     systems = {OURS: with_translator(ours), OURS_BF16: with_translator(Translator.load(run, args.device, "bf16"))}
     if importlib.util.find_spec("ctranslate2") is None:
@@ -240,20 +245,22 @@ def compare(run: Path, args: argparse.Namespace, folder: Path) -> None:
         note("generate is left out: pip install 'transformer-cli[bench]' brings it in")
     else:
         systems[GENERATE] = with_generate(ours)
-    print(f"| {'beam':>4} | {'system':<9} | {'lines/s':>11} | to CT2 fp32 | steps/line |  BLEU |")
-    print(f"|{'-' * 5}:|{'-' * 11}|{'-' * 12}:|{'-' * 12}:|{'-' * 11}:|{'-' * 6}:|")
+    print(
+        f"| {'beam':>4} | {'system':<9} | {'lines/s':>8} | to CT2 fp32 | to generate | same text | steps/line |  BLEU |"
+    )
+    print(f"|{'-' * 5}:|{'-' * 11}|{'-' * 9}:|{'-' * 12}:|{'-' * 12}:|{'-' * 10}:|{'-' * 11}:|{'-' * 6}:|")
     for beam in (5, 1):
         results = race(systems, lines, references, ours.config.data.target_lang, args, beam)
-        base = results[THEIRS if THEIRS in results else OURS].rate
         for name, found in results.items():
-            row = f"{found.rate:11.0f} | {found.rate / base:11.2f} | {found.steps:10.2f} | {found.bleu:5.2f}"
-            print(f"| {beam:4} | {name:<9} | {row} |", flush=True)
+            to = [f"{found.rate / results[base].rate:.2f}" if base in results else "" for base in (THEIRS, GENERATE)]
+            row = f"{found.rate:8.0f} | {to[0]:>11} | {to[1]:>11} | {found.same:9,}"
+            print(f"| {beam:4} | {name:<9} | {row} | {found.steps:10.2f} | {found.bleu:5.2f} |", flush=True)
     few = lines[:: max(len(lines) // 40, 1)]
     for beam in (5, 1):
         times = {name: latency(translate, few, beam, args.device) for name, translate in systems.items()}
-        print(
-            f"one line, beam {beam}: " + ", ".join(f"{name} {time:.1f} ms" for name, time in times.items()), flush=True
-        )
+        base = times.get(THEIRS, times[OURS])
+        shown = ", ".join(f"{name} {time:.1f} ms ({time / base:.1f} x)" for name, time in times.items())
+        print(f"one line, beam {beam}: {shown}", flush=True)
     steps = {count: step_seconds(ours, lines[0], count) for count in (50, 100, 200, 400)}
     by_length = ", ".join(f"{value:.2f} of {count}" for count, value in steps.items())
     print(f"16 lines, beam 5, ms for each step: {by_length}")
@@ -266,8 +273,8 @@ def parse_arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--source", type=Path, metavar="FILE", help="training text, without --run")
     add("--target", type=Path, metavar="FILE", help="its translations")
-    add("--test-source", type=Path, metavar="FILE", required=True)
-    add("--test-target", type=Path, metavar="FILE", required=True)
+    add("--test-source", type=Path, metavar="FILE", help="text to translate")
+    add("--test-target", type=Path, metavar="FILE", help="its translations")
     add("--run", type=Path, metavar="RUN", help="a trained model, post-norm with sinusoidal positions")
     add("--train-minutes", type=float, default=10, metavar="N")
     add("--lines", type=int, default=1000, metavar="N")
@@ -276,15 +283,28 @@ def parse_arguments() -> argparse.Namespace:
     add("--threads", type=int, default=torch.get_num_threads(), metavar="N")
     add("--device", choices=("cpu", "cuda"), default="cpu")
     args = parser.parse_args()
-    if args.run is None and (args.source is None or args.target is None):
-        parser.error("give --source and --target to train on, or a trained --run")
+    files = [args.test_source, args.test_target] + ([args.source, args.target] if args.run is None else [])
+    if None in files and (args.run is not None or files.count(None) < len(files)):
+        parser.error("--test-source and --test-target go with a --run, or with --source and --target to train on")
     return args
+
+
+def write_made_text(args: argparse.Namespace, folder: Path) -> None:
+    """The built-in corpus as the files to train on and to translate."""
+    made = make_demo()
+    for name, pairs in (("", made.train), ("test_", [*made.test_seen, *made.test_new])):
+        for side, language in (("source", "en"), ("target", "de")):
+            path = folder / f"{name}text.{language}"
+            path.write_text("".join(pair[language == "de"] + "\n" for pair in pairs), encoding="utf-8", newline="\n")
+            setattr(args, f"{name}{side}", path)
 
 
 def main() -> None:
     args = parse_arguments()
     torch.set_num_threads(args.threads)
     with TemporaryDirectory() as place:
+        if args.test_source is None:
+            write_made_text(args, Path(place))
         compare(args.run or train(args, Path(place)), args, Path(place))
 
 

@@ -383,13 +383,16 @@ def main() -> None:
 
     columns = race(task, contestants(task, names, precisions, args.updates), args.turns)
     describe_speed(columns, task)
+    plain: dict[tuple[str, Precision], float] = {}  # what the plain loop takes, which comes first in each precision
     for column in columns:
         if args.learn:
             nll = learn(column, task, args.learn)
             column.rows[f"valid NLL per token after {args.learn:,} updates"] = f"{nll:.3f}"
+            column.rows["to the plain loop's"] = f"{nll / plain.setdefault(('nll', column.precision), nll):.3f}"
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             peak, on_top = pool.submit(peak_memory, column.name, column.precision, task, column.updates).result()
         column.rows["peak memory, MiB"] = f"{peak / 2**20:,.0f}"
+        column.rows["to that of the plain loop"] = f"{peak / plain.setdefault(('peak', column.precision), peak):.2f}"
         column.rows["of it above the built model"] = f"{on_top / 2**20:,.0f}"
         if args.first_update and column.name == OURS:
             first, again = first_updates(pairs, task, column.precision)

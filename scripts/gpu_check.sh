@@ -28,7 +28,7 @@ step() {
     timeout --kill-after=10 "$seconds" "$@" >"$out/$name.txt" 2>"$out/$name.err" || echo "$name: exit code $?" >&2
 }
 
-step tests 150 "$python" -m pytest -q -p no:cacheprovider -m gpu tests/integration/test_gpu.py
+step tests 130 "$python" -m pytest -q -p no:cacheprovider -m gpu tests/integration/test_gpu.py
 
 if [ -f "$data/train.en" ]; then
     text=(--source "$data/train.en" --target "$data/train.de")
@@ -45,16 +45,16 @@ else
 fi
 
 for size in $sizes; do
-    step "train-$size" 80 "$python" scripts/bench_train.py "${text[@]}" --device "$device" --model "$size" \
+    step "train-$size" 60 "$python" scripts/bench_train.py "${text[@]}" --device "$device" --model "$size" \
         --batch-size "$cells" --updates 10 --turns 3 --precision bf16
 done
 
 # max_hours is kept to: what has been learnt until then is tested.
-step learn 200 "$python" -m transformer_cli train "$out/config.yaml" --run-dir "$out/run" --overwrite \
+step learn 170 "$python" -m transformer_cli train "$out/config.yaml" --run-dir "$out/run" --overwrite \
     --set device="$device" --set training.max_hours="$(awk "BEGIN { print $minutes / 60 }")" --set training.batch_size="$cells" \
     --set training.warmup_steps=300 --set training.max_steps=3000 --set model.norm=post --set training.learning_rate=0.002
 
-step decode 150 "$python" scripts/bench_decode.py --device "$device" --run "$out/run" "${test_text[@]}" --batch-size 256
+step decode 110 "$python" scripts/bench_decode.py --device "$device" --run "$out/run" "${test_text[@]}" --batch-size 256
 
 # The table.
 row() { printf '| %-30s | %s\n' "$1" "$2"; }

@@ -1,6 +1,7 @@
 """Alarms: silent while a model learns, and each names what was seen, the likely cause and what to try."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -438,3 +439,18 @@ def test_a_loop_is_the_same_two_to_forty_characters_four_times_at_the_end(line: 
     others = [f"target {i}" for i in range(15)]
     told = told_at_validation([line] * 5 + others, references=[f"other {i}" for i in range(20)])
     assert any("repeats a few words" in message for message in told) == odd
+
+
+@pytest.mark.parametrize(
+    "phrase",
+    ["has hardly fallen", "exploded", "no finite number", "all but vanished", "one and the same translation", "empty",
+     "copied", "over and over", "validation loss rises", "line N of the", "noam_factor", "warmup_steps",
+     "clip_grad_norm", "the decoder ignores the source", "byte_fallback: true", "too little text for the model"],
+)  # fmt: skip
+def test_the_readme_explains_what_is_warned_of_in_the_same_words(phrase: str) -> None:
+    root = Path(__file__).parents[1]
+    table = (root / "README.md").read_text(encoding="utf-8").split("## When it does not learn")[1].split("\n## ")[0]
+    assert phrase in table
+    # What the program says stands in its source over several lines.
+    source = re.sub(r'"\s+f?"', "", (root / "transformer_cli/training/alarms.py").read_text(encoding="utf-8"))
+    assert phrase in source

@@ -10,7 +10,7 @@ from untrained import LINES, translator
 
 from transformer_cli.config.schema import DecodingConfig
 from transformer_cli.decoding.align import align
-from transformer_cli.decoding.translator import Translation, Translator
+from transformer_cli.decoding.translator import Translation, Translator, joined
 
 Pairs = Callable[..., Iterator[tuple[str, str]]]
 
@@ -80,3 +80,11 @@ def test_a_translation_as_long_as_learned_positions_has_its_pairs(layers: int) -
     assert len(found[0].ids) == 12
     (alignment,) = align(learned, found)
     assert len(alignment) == 12
+
+
+def test_what_was_translated_in_parts_is_aligned_part_by_part(copier: Translator) -> None:
+    first, second = (best for (best,) in copier.translate(["ba ce di", "fo gu ha je"]))
+    whole = joined([first, second], " ")
+    one, other = align(copier, [first, second])
+    moved = [(i + len(first.source_ids), j + len(first.ids)) for i, j in other]
+    assert align(copier, [second, whole, first]) == [other, [*one, *moved], one]

@@ -92,5 +92,5 @@ def test_every_system_gets_the_same_turns_and_the_rate_is_of_the_median(monkeypa
     args = argparse.Namespace(turns=3, batch_size=64, device="cpu")
     results = bench.race(both, ["x"] * 8, ["A B C D"] * 8, "de", args, 5)
     assert calls == [("one", 5, 64), ("other", 5, 64)] * 4
-    assert results["one"] == (8 / 2.0, 5.0, pytest.approx(100.0))
+    assert results["one"] == (8 / 2.0, 5.0, pytest.approx(100.0), 8)
     assert results["other"].rate == 8 / 4.0

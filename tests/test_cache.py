@@ -3,6 +3,7 @@
 import hashlib
 import multiprocessing
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -321,3 +322,13 @@ def test_the_folder_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder() == tmp_path / ".cache" / "transformer_cli"
+
+
+def test_who_has_no_home_has_a_folder_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def no_home(_: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "expanduser", no_home)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert cache_folder() == tmp_path / "transformer_cli"

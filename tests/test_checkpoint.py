@@ -64,6 +64,7 @@ def model_file() -> ModelFile:
         origin={"kind": "best", "step": 250, "scores": {"bleu": 31.25}},
         training={"step": 250, "best": [250, 31.25], "bad": 0, "note": "Größe 大"},
         optimizer={"embedding.weight.exp_avg": torch.randn(3, 2, generator=generator), "step": torch.tensor(250)},
+        longest_source=57,
     )
 
 
@@ -86,8 +87,8 @@ def same_tensors(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool
 
 def same_content(one: ModelFile, other: ModelFile) -> bool:
     return (
-        (one.config, one.tokenizers, one.origin, one.training)
-        == (other.config, other.tokenizers, other.origin, other.training)
+        (one.config, one.tokenizers, one.origin, one.training, one.longest_source)
+        == (other.config, other.tokenizers, other.origin, other.training, other.longest_source)
         and same_tensors(one.weights, other.weights)
         and same_tensors(one.optimizer, other.optimizer)
     )
@@ -176,7 +177,7 @@ def test_the_file_is_safetensors_with_one_json_under_one_key(saved: Path) -> Non
         assert list(file.metadata()) == ["transformer_cli"]
         assert set(file.keys()) >= {"model.scalar", "tokenizer.shared", "optimizer.step"}
     header = header_of(saved)
-    assert header.keys() == {"format_version", "origin", "config", "training", "checksum"}
+    assert header.keys() == {"format_version", "origin", "config", "training", "checksum", "longest_source"}
     assert header["format_version"] == FORMAT_VERSION == 1
 
 

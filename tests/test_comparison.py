@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from transformer_cli.evaluation.comparison import compare, sentence_records
+from transformer_cli.config.schema import DataConfig
+from transformer_cli.evaluation.comparison import compare, sentence_records, unlike_languages
 from transformer_cli.evaluation.scores import Measure, corpus_scores, paired_bootstrap, sentence_scores
 from transformer_cli.evaluation.sets import EvaluationSet
 
@@ -112,3 +113,19 @@ def test_a_record_for_each_line_has_its_texts_and_scores() -> None:
     with_baseline = next(sentence_records(EvaluationSet("x", one.references), ["A b", "E"], ["A", "C"], CHRF))
     assert "source" not in with_baseline
     assert (with_baseline["baseline"], with_baseline["baseline_scores"]["chrF2"]) == ("A", pytest.approx(100))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        (("en", "de"), ("en", "de"), []),
+        (("und", "de"), ("en", "und"), []),
+        (("en", "de"), ("en", "fr"), ["one system translates en to de and the other en to fr: a comparison on the same "
+         "text says little"]),
+        (("en", "de"), ("nl", "und"), ["one system translates en to de and the other nl to und: a comparison on the "
+         "same text says little"]),
+    ],
+)  # fmt: skip
+def test_systems_of_other_languages_are_told(one: tuple[str, str], other: tuple[str, str], words: list[str]) -> None:
+    chosen = (DataConfig(source_lang=source, target_lang=target) for source, target in (one, other))
+    assert list(unlike_languages(*chosen)) == words

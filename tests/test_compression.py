@@ -49,6 +49,27 @@ def test_two_compressed_files_end_to_end_are_one(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("name", COMPRESSORS)
+@pytest.mark.parametrize("behind", [b"di fo\n", b"\xff" * 40, "damaged"])
+def test_what_stands_behind_a_compressed_text_is_not_passed_over(
+    tmp_path: Path, name: str, behind: bytes | str
+) -> None:
+    compress = COMPRESSORS[name]
+    if isinstance(behind, str):
+        second = bytearray(compress(TEXT))
+        second[4:12] = b"\xff" * 8
+        behind = bytes(second)
+    (tmp_path / "text").write_bytes(compress(b"ba\nce\n") + behind)
+    with pytest.raises(DataError, match=f"text is compressed by {name}, and damaged or cut off"):
+        list(read_lines(tmp_path / "text"))
+
+
+def test_zeros_that_fill_up_an_xz_file_are_no_text(tmp_path: Path) -> None:
+    for zeros in (4, 1 << 18):
+        (tmp_path / "text").write_bytes(lzma.compress(b"ba\n") + bytes(zeros) + lzma.compress(b"ce\n") + bytes(zeros))
+        assert list(read_lines(tmp_path / "text")) == ["ba", "ce"]
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
 def test_an_empty_compressed_file_has_no_lines(tmp_path: Path, name: str) -> None:
     (tmp_path / "text").write_bytes(COMPRESSORS[name](b""))
     assert list(read_lines(tmp_path / "text")) == []

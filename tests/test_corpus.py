@@ -121,3 +121,28 @@ def test_corpora_of_several_kinds_follow_each_other(tmp_path: Path) -> None:
     tables = Table(path=tmp_path / "*.tsv", source_field=2, target_field=1)
     assert list(read_pairs([tables, text])) == [("two", "zwei"), ("three", "drei"), ("one", "eins")]
     assert files_of(tables) == [tmp_path / "t.tsv", tmp_path / "u.tsv"]
+
+
+def test_names_with_a_star_are_paired_by_what_it_stands_for(tmp_path: Path) -> None:
+    for name in ("part.1.en", "part.3.en", "part.1.de", "part.2.de"):
+        (tmp_path / name).write_text("a\n")
+    corpus = Corpus(source=tmp_path / "part.*.en", target=tmp_path / "part.*.de")
+    with pytest.raises(DataError, match=r"part\.3\.en and .*part\.2\.de do not belong together by their names"):
+        list(read_pairs([corpus]))
+    (tmp_path / "part.3.en").rename(tmp_path / "part.2.en")
+    assert len(list(read_pairs([corpus]))) == 2
+
+
+def test_names_of_other_schemes_are_paired_in_their_order(tmp_path: Path) -> None:
+    for folder, names in (("src", ("a.en", "b.en")), ("tgt", ("a.de", "b.de"))):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            (tmp_path / folder / name).write_text(f"{name}\n")
+    corpus = Corpus(source=tmp_path / "src" / "*", target=tmp_path / "tgt" / "*")
+    assert list(read_pairs([corpus])) == [Pair("a.en", "a.de"), Pair("b.en", "b.de")]
+
+
+def test_a_name_that_no_pattern_can_be_is_no_file(tmp_path: Path) -> None:
+    corpus = Corpus(source=tmp_path / "text" / "**.en", target=tmp_path / "b")
+    with pytest.raises(DataError, match=r"\*\*\.en"):
+        list(read_pairs([corpus]))

@@ -16,6 +16,7 @@ from transformer_cli.config.schema import Corpus, HubSet, Table
 from transformer_cli.data.corpus import Pair, read_pairs
 from transformer_cli.data.formats import Record, read_hub, read_table
 from transformer_cli.errors import DataError
+from transformer_cli.log import LOGGER, to_stderr
 
 DATA = Path(os.environ.get("TRANSFORMER_CLI_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 
@@ -202,6 +203,7 @@ def test_a_csv_reads_as_rfc_4180_has_it(tmp_path: Path) -> None:
         ("t.json", '[{"en": "a", "de": "b"},\n', "line 2: this is no JSON (Expecting value)"),
         ("t.json", '[{"en": "a", "de": "b"}', "line 1: , should stand here"),
         ("t.json", '{"en": "a"}\n{"en": "b"}\n', "line 1: no list of objects has been found; for an object a line add"),
+        ("t.json", '[{"en": "a", "de": "b"}]\n[{"en": "c"}]', "line 2: the list has ended, and something stands"),
         ("t.json", '"text"', "line 1: a list of objects should begin here"),
         ("t.json", "", "line 1: a list of objects should begin here"),
         ("t.parquet", "PAR1 or not", "is damaged, or no Parquet file"),
@@ -321,6 +323,41 @@ def test_what_is_wrong_with_a_set_is_one_error(sets: Path) -> None:
         list(read_hub(hub(sets / "mine", split="dev")))
     with pytest.raises(DataError, match=r"the set .*nowhere cannot be read: "):
         list(read_hub(hub(sets / "nowhere")))
+
+
+def test_a_quote_of_a_csv_that_is_never_closed_is_named_by_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("en,de\n" + 'the "cat,die Katze\n' + '"the dog,der Hund\n' + "one,eins\n" * 10_100)
+    with pytest.raises(DataError, match=r"t\.csv, line 3: a quote opens here and is not closed"):
+        list(read_table(Table(path=path, source_field="en", target_field="de"), path))
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_the_file_that_a_set_cannot_be_read_for_is_named(
+    sets: Path, streaming: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (sets / "mine").mkdir()
+    as_parquet(sets / "mine" / "train-0.parquet", NESTED)
+    whole = (sets / "mine" / "train-0.parquet").read_bytes()
+    (sets / "mine" / "train-1.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"the set .*mine cannot be read: .*mine/train-1\.parquet"):
+        list(read_hub(hub(sets / "mine", streaming)))
+    assert "Failed to read" not in capfd.readouterr().err, "it stands in the error"
+
+
+def test_a_quiet_program_shows_no_bar_of_the_library(sets: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    import datasets
+
+    (sets / "mine").mkdir()
+    as_parquet(sets / "mine" / "train-0.parquet", NESTED)
+    before = list(LOGGER.handlers)
+    to_stderr(logging.WARNING)
+    try:
+        assert len(list(read_hub(hub(sets / "mine")))) == len(PAIRS)
+    finally:
+        LOGGER.handlers[:] = before
+        datasets.enable_progress_bars()
+    assert capfd.readouterr().err == ""
 
 
 def test_nothing_of_datasets_is_imported_for_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,5 +1,6 @@
 """Streams of text are UTF-8 with line feeds whatever the surroundings, and each format is exactly as documented."""
 
+import errno
 import io
 import json
 import os
@@ -13,10 +14,11 @@ import pytest
 
 from transformer_cli.decoding.lines import (
     LongLines,
-    argument_lines,
+    argument_line,
     check_input,
     check_output,
     input_lines,
+    is_shown_with,
     json_lines,
     output_stream,
     standard_input,
@@ -86,10 +88,11 @@ def test_bytes_that_are_not_utf8_are_refused_by_place_or_replaced(monkeypatch: p
 
 def test_arguments_are_utf8_and_one_line_each_or_refused_by_number_or_replaced() -> None:
     good, bad = os.fsdecode("caf\u00e9 \u4f60".encode()), os.fsdecode(b"a\xffb")
-    assert list(argument_lines([good, "", "a\nb"], "strict")) == ["caf\u00e9 \u4f60", "", "a b"]
-    with pytest.raises(DataError, match="argument 2, line 1: byte 2 of the line is 0xFF"):
-        list(argument_lines([good, bad], "strict"))
-    assert list(argument_lines([good, bad], "replace")) == ["caf\u00e9 \u4f60", "a\ufffdb"]
+    found = [argument_line(argument, "argument 1", "strict") for argument in (good, "", "a\nb")]
+    assert found == ["caf\u00e9 \u4f60", "", "a b"]
+    with pytest.raises(DataError, match="--prefix, line 1: byte 2 of the line is 0xFF"):
+        argument_line(bad, "--prefix", "strict")
+    assert argument_line(bad, "--prefix", "replace") == "a\ufffdb"
 
 
 def test_an_output_over_an_input_or_in_no_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +108,34 @@ def test_an_output_over_an_input_or_in_no_folder_is_refused(tmp_path: Path, monk
             check_output(target, [other, source])
     with pytest.raises(ConfigError, match="cannot write no/file: there is no folder no"):
         check_output(Path("no", "file"), [])
+
+
+def test_an_output_that_may_not_be_written_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there").touch()
+    refused: list[Path] = []
+
+    def access(path: Path, mode: int) -> bool:
+        assert mode == os.W_OK
+        refused.append(path)
+        return False
+
+    monkeypatch.setattr(os, "access", access)  # who is root may write everywhere
+    for name in ("there", "new"):
+        with pytest.raises(ConfigError, match=f"cannot write .*/{name}: Permission denied"):
+            check_output(tmp_path / name, [])
+    assert refused == [tmp_path / "there", tmp_path], "the file, or the folder that it would be made in"
+
+
+@pytest.mark.parametrize(
+    ("target", "terminal", "shown"), [(None, True, True), (None, False, False), ("x", True, False)]
+)
+def test_lines_on_the_screen_leave_no_room_for_a_bar(
+    monkeypatch: pytest.MonkeyPatch, target: str | None, terminal: bool, shown: bool
+) -> None:
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: terminal))
+    assert is_shown_with(None if target is None else Path(target)) == shown
 
 
 def test_standard_output_is_utf8_with_line_feeds_under_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +163,27 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         output_stream(tmp_path / "no" / "folder"),
     ):
         pass
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_what_a_full_disk_holds_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"^cannot write /dev/full: No space left on device$"):
+        write_lines(Path("/dev/full"), ["a"])
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(reconfigure=lambda **_: None, write=len, flush=full))
+    with (
+        pytest.raises(DataError, match=r"^cannot write standard output: No space left on device$"),
+        output_stream(None) as stream,
+    ):
+        stream.write("a\n")
+
+
+def test_another_failure_within_is_not_blamed_on_the_output(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="Input/output error"), output_stream(tmp_path / "out"):
+        raise OSError(errno.EIO, "Input/output error")
 
 
 def test_a_whole_file_of_lines(tmp_path: Path) -> None:
@@ -191,18 +243,18 @@ def test_alignments_stand_in_the_form_of_pharaoh_beside_the_pieces_of_the_source
 
 
 def test_ten_long_lines_are_named_and_the_rest_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    long = LongLines(max_length=5)
+    long = LongLines(longest=5)
     for number in range(1, 25):
         long.note(number, 5 + number % 2)
     long.tell()
     assert len(caplog.messages) == 11
-    assert caplog.messages[0].startswith("line 1 has 6 pieces, more than any line in training (data.max_length 5)")
+    assert caplog.messages[0].startswith("line 1 has 6 pieces, more than any line in training (at most 5)")
     assert [message.split()[1] for message in caplog.messages[:10]] == [str(n) for n in range(1, 20, 2)]
     assert caplog.messages[10] == "12 lines were longer than any in training"
 
 
 def test_where_no_more_than_ten_lines_are_long_no_count_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    long = LongLines(max_length=5)
+    long = LongLines(longest=5)
     long.note(3, 5)
     long.note(4, 6)
     long.tell()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from untrained import translator
 
 from transformer_cli.decoding.paragraphs import split_sentences, translate_paragraphs
-from transformer_cli.decoding.translator import Translation, Translator
+from transformer_cli.decoding.translator import Line, Translation, Translator
 from transformer_cli.errors import DataError
 
 # Where a line is cut: |
@@ -141,9 +142,18 @@ def test_no_lines_give_none(untrained: Translator) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 64])
-def test_a_sentence_that_is_too_long_is_named_by_its_line(batch_size: int) -> None:
-    learned = translator({"model": {"positions": "learned", "max_positions": 12}, "data": {"max_length": 11}})
+def test_a_sentence_that_is_too_long_for_memory_is_named_by_its_line(
+    batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, search = translator(), Translator._search
+
+    def with_little(self: Translator, searched: Any, lines: list[Line], *rest: Any) -> Any:
+        if max(len(line.source) for line in lines) > 10:
+            raise MemoryError("no room")
+        return search(self, searched, lines, *rest)
+
+    monkeypatch.setattr(Translator, "_search", with_little)
     fine = ["ba. Ce. Di.", "", "fo! Gu? Ha."] * 5
     for long in ("bababababab. Ce.", "Ce. bababababab. Di", "Ce. Di. Babababababab"):
         with pytest.raises(DataError, match=r"^line 16 has 1\d pieces"):
-            list(translate_paragraphs(learned, [*fine, long, "ba"], learned.config.decoding, batch_size))
+            list(translate_paragraphs(own, [*fine, long, "ba"], own.config.decoding, batch_size))

@@ -320,3 +320,23 @@ def test_no_pair_at_all_is_an_error_and_is_not_kept(tmp_path: Path) -> None:
             f"({tmp_path}/train0.src, {tmp_path}/train0.tgt)"
         )
     assert list((tmp_path / "kept").glob("tokens-*")) == []
+
+
+def test_what_is_noticed_in_the_text_is_told_again_when_it_comes_from_the_cache(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_in(tmp_path, errors="replace")
+    with (tmp_path / "train0.src").open("ab") as file:
+        file.write(b"gr\xfcn\n")
+    with (tmp_path / "train0.tgt").open("ab") as file:
+        file.write(b"GREEN\n")
+    config = config.model_copy(update={"tokenizer": config.tokenizer.model_copy(update={"vocab_size": 5000})})
+    told = []
+    for _ in range(2):
+        caplog.clear()
+        prepared = Preparation(config, 1)
+        prepared.dataset(prepared.tokenizers())
+        told.append({record.getMessage() for record in caplog.records if record.levelno == logging.WARNING})
+    assert told[0] == told[1]
+    assert any("lines held bytes that are not UTF-8" in message for message in told[0])
+    assert any("tokenizer.vocab_size is 5,000, but the text has only enough words" in message for message in told[0])

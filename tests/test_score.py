@@ -15,7 +15,7 @@ from transformer_cli.decoding import score as module
 from transformer_cli.decoding.sampling import Sampling
 from transformer_cli.decoding.score import score, score_ids
 from transformer_cli.decoding.translator import Translation, Translator
-from transformer_cli.errors import LineError
+from transformer_cli.errors import LineError, UserError
 from transformer_cli.model.masks import padding_mask, target_mask
 
 Pairs = Callable[..., Iterator[tuple[str, str]]]
@@ -160,3 +160,41 @@ def test_a_pair_beyond_learned_positions_is_refused_by_line() -> None:
     for pair in (Pair(twelve, "BA"), Pair("ba", twelve)):
         with pytest.raises(LineError, match=r"line 22 has 12 pieces.*max_positions 12\) take at most 11: leave the"):
             list(score(learned, [*fine, pair], 2))
+
+
+def test_where_memory_runs_out_fewer_pairs_are_scored_together(
+    untrained: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pairs = [Pair(source, target) for source in LINES for target in TARGETS]
+    expected = [one.log_prob for one in score(untrained, pairs)]
+    sizes = []
+
+    def small(translator: Translator, sources: list[list[int]], targets: list[list[int]]) -> object:
+        sizes.append(len(sources))
+        if len(sources) > 3:
+            raise torch.OutOfMemoryError("out of memory")
+        return score_ids(translator, sources, targets)
+
+    monkeypatch.setattr(module, "score_ids", small)
+    assert [one.log_prob for one in score(untrained, pairs)] == pytest.approx(expected, abs=1e-5)
+    assert sizes[0] == len(pairs)
+    assert sum(size for size in sizes if size <= 3) == len(pairs)
+    assert sum(size > 3 for size in sizes) == len(caplog.messages)
+    assert caplog.messages[0] == f"out of memory with {len(pairs)} pairs at once: from here on about half as many"
+
+
+def test_a_pair_that_does_not_fit_into_memory_is_named(untrained: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_fits(*_: object) -> object:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(module, "score_ids", none_fits)
+    with pytest.raises(LineError, match=r"line 2 has \d+ pieces, which do not fit into memory \(no room\)"):
+        list(score(untrained, [Pair("ba", "BA"), Pair("ba ce di", "BA CE DI")]))
+
+
+def test_a_model_without_probabilities_has_no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    diverged = translator()
+    with torch.no_grad():
+        diverged.model.output.weight.fill_(torch.nan)
+    with pytest.raises(UserError, match=r"the model gives no probabilities \(NaN\)"):
+        list(score(diverged, [Pair("ba", "BA")]))

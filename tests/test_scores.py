@@ -165,6 +165,7 @@ def test_precisions_and_brevity_penalty_by_hand() -> None:
         (ENGLISH, ENGLISH_REFERENCES, "13a", False),
         (ENGLISH, ENGLISH_REFERENCES, "13a", True),
         (ENGLISH, ENGLISH_REFERENCES[:1], "none", False),
+        (GERMAN, GERMAN_REFERENCES, "13a", False),
         (GERMAN, GERMAN_REFERENCES, "intl", False),
         (CHINESE, CHINESE_REFERENCES, "zh", False),
         (CHINESE, CHINESE_REFERENCES, "char", False),
@@ -173,8 +174,8 @@ def test_precisions_and_brevity_penalty_by_hand() -> None:
         (["", ""], [["not", "translated"]], "13a", False),
     ],
     ids=[
-        "three references", "lower case", "no tokenizer", "German intl", "Chinese zh", "Chinese char", "Japanese mecab",
-        "Japanese char", "empty",
+        "three references", "lower case", "no tokenizer", "German 13a", "German intl", "Chinese zh", "Chinese char",
+        "Japanese mecab", "Japanese char", "empty",
     ],
 )  # fmt: skip
 def test_scores_and_their_intervals_equal_the_sacrebleu_command(

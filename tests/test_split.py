@@ -1,5 +1,7 @@
 """Held-out lines: chosen by the source text alone, equal sources together, everything in exactly one part."""
 
+import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,22 @@ def test_equal_sources_stay_together_and_the_set_grows(tmp_path: Path) -> None:
     held = text.valid()
     assert len(held) == 20
     assert not {pair.source for pair in held} & {pair.source for pair in text.train(FilterCounts())}
+
+
+@pytest.mark.parametrize(
+    "change", [lambda s: s + " ", lambda s: "\u00a0" + s, lambda s: s.replace(" ", "  "), lambda s: s + "\u200b",
+               lambda s: unicodedata.normalize("NFD", s)],
+)  # fmt: skip
+def test_sources_that_differ_in_what_the_model_never_sees_stay_together(
+    tmp_path: Path, change: Callable[[str], str]
+) -> None:
+    plain = [(f"Gr\u00fc\u00dfe {i}", f"target {i}") for i in range(100)]
+    changed = [(change(source), target + "!") for source, target in plain]
+    assert not {source for source, _ in plain} & {source for source, _ in changed}
+    text = Text(config(tmp_path, plain + changed, valid={"hold_out": 20}))
+    held = {pair.target.rstrip("!") for pair in text.valid()}
+    assert (len(text.valid()), len(held)) == (20, 10)
+    assert not held & {pair.target.rstrip("!") for pair in text.train(FilterCounts())}
 
 
 def test_the_choice_does_not_depend_on_the_order_of_lines(tmp_path: Path) -> None:

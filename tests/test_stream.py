@@ -21,6 +21,9 @@ from transformer_cli.data.split import Text
 from transformer_cli.data.stream import Place, Stream
 from transformer_cli.data.tokenizer import Tokenizers, train_tokenizer
 from transformer_cli.errors import DataError
+from transformer_cli.training.distributed import Processes
+from transformer_cli.training.feed import Streamed
+from transformer_cli.training.state import TrainingState
 
 
 class Shards:
@@ -322,3 +325,40 @@ def test_nothing_of_a_streamed_set_is_hashed_or_kept(
     prepared.tokenizers()
     assert not (tmp_path / "kept").exists()
     assert "the tokenizer is trained on the first lines of the stream, at most 50 pairs" in caplog.text
+
+
+class OfTwo(Processes):
+    """One of two processes, of which the other always has something left."""
+
+    rank, count = 1, 2
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        return [value + 1 for value in values]
+
+    def to_main(self, words: bytes) -> list[bytes]:
+        return [words, words]
+
+
+def test_who_is_at_the_end_of_its_share_before_the_others_reads_nothing_again_after_a_break(
+    monkeypatch: pytest.MonkeyPatch, tokenizers: Tokenizers
+) -> None:
+    config = config_of(training={"batch_type": "sentences", "batch_size": 8})
+    stream, state = stream_of(monkeypatch, [25, 25], config), TrainingState()
+
+    def steps(feed: Streamed) -> Iterator[int]:
+        """How many pairs each update has, to the end of the share."""
+        going = True
+        while going:
+            yield sum(map(len, feed.next(state)[1]))
+            going = feed.advance(state)
+
+    trained, going = 0, True
+    feed = Streamed(stream, tokenizers, config, None, 1, OfTwo(), state)
+    while going:
+        state.stream = feed.places()
+        assert trained + sum(steps(Streamed(stream, tokenizers, config, None, 1, OfTwo(), state))) == 25
+        trained += sum(map(len, feed.next(state)[1]))
+        going = feed.advance(state)
+    state.stream = feed.places()
+    assert trained == 25
+    assert sum(steps(Streamed(stream, tokenizers, config, None, 1, OfTwo(), state))) == 0

@@ -249,16 +249,21 @@ def learned() -> Translator:
     )
 
 
-def test_a_line_beyond_learned_positions_is_refused_by_number(learned: Translator) -> None:
+def test_a_line_beyond_learned_positions_is_translated_in_parts(
+    learned: Translator, caplog: pytest.LogCaptureFixture
+) -> None:
     source = learned.tokenizers.source
     assert [len(source.encode(line)) for line in ("ba", "babababab", "bababababa")] == [3, 10, 11]
     assert len(learned.best_texts(["bababababa"])) == 1
     lines = ["ba"] * 20 + ["bababababab"]
+    parts = [next(learned.translate([part]))[0] for part in ("bababababa", "b")]
     for batch_size in (1, 64):
-        with pytest.raises(
-            DataError, match=r"line 21 has 12 pieces.*max_positions 12\) take at most 11: split the line"
-        ):
-            list(learned.translate(lines, batch_size=batch_size))
+        *_, (found,) = learned.translate(lines, batch_size=batch_size)
+        assert found.source_ids == tuple(source.encode(lines[-1]))
+        assert [part.source_ids for part in found.parts] == [found.source_ids[:11], found.source_ids[11:]]
+        assert found.parts[0].ids == parts[0].ids
+        assert found.ids == tuple(i for part in found.parts for i in part.ids)
+    assert caplog.messages == ["a line of 12 pieces is translated in 2 parts"] * 2
 
 
 def test_a_translation_ends_where_learned_positions_do(learned: Translator) -> None:
@@ -337,7 +342,7 @@ def test_models_of_different_vocabularies_are_no_ensemble(tmp_path: Path, untrai
         Translator.load(tmp_path / "one.safetensors", ensemble=[tmp_path / "two.safetensors"])
 
 
-def test_an_ensemble_takes_lines_as_long_as_its_shortest_table_of_positions(
+def test_an_ensemble_takes_lines_in_one_as_long_as_its_shortest_table_of_positions(
     tmp_path: Path, untrained: Translator, learned: Translator
 ) -> None:
     checkpoint.write(tmp_path / "endless.safetensors", untrained.as_file({}))
@@ -348,8 +353,7 @@ def test_an_ensemble_takes_lines_as_long_as_its_shortest_table_of_positions(
             tmp_path / f"{one}.safetensors", device="cpu", ensemble=[tmp_path / f"{other}.safetensors"]
         )
         assert next(both.translate(["bababababa"], decoding))[0].n <= 12
-        with pytest.raises(DataError, match=r"line 1 has 12 pieces.*max_positions 12\) take at most 11"):
-            list(both.translate(["bababababab"], decoding))
+        assert len(next(both.translate(["bababababab"], decoding))[0].parts) == 2
 
 
 # Prefixes

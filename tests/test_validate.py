@@ -1,13 +1,22 @@
-"""What one validation is worth beside another."""
+"""What one validation is worth beside another, and how it does with little memory."""
 
 import math
+from typing import Any
 
 import pytest
+import torch
+from untrained import LINES, translator
 
 from transformer_cli.config.schema import DecodingConfig
+from transformer_cli.data.batching import Batch
+from transformer_cli.data.corpus import Pair
+from transformer_cli.errors import UserError
 from transformer_cli.evaluation.scores import Score
+from transformer_cli.training import validate as module
+from transformer_cli.training.loss import LossSums
 from transformer_cli.training.state import TrainingState
-from transformer_cli.training.validate import Validation
+from transformer_cli.training.step import batch_loss
+from transformer_cli.training.validate import Validation, Validator
 
 
 def validation(loss: float, bleu: float, chrf: float = 50.0) -> Validation:
@@ -49,3 +58,53 @@ def test_while_bleu_is_noise_a_falling_loss_keeps_patience_up() -> None:
         state.record_validation(validation(loss, bleu).by("bleu"))
         best.append((state.best_step, state.bad_validations))
     assert best == [(1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (6, 0)]
+
+
+# --- memory that runs out -------------------------------------------------------------------------------------------
+
+
+def test_where_memory_runs_out_the_same_losses_come_of_smaller_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    untrained = translator()
+    validator = Validator(untrained.config, untrained.tokenizers, [Pair(line, line.upper()) for line in LINES])
+    whole = validator.validate(untrained)
+    rows = []
+
+    def small(model: object, batch: Batch, *rest: Any) -> LossSums:
+        rows.append(len(batch.src))
+        if len(batch.src) > 2:
+            raise torch.OutOfMemoryError("out of memory")
+        return batch_loss(model, batch, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "batch_loss", small)
+    parts = validator.validate(untrained)
+    assert max(rows) > 2
+    assert (parts.loss, parts.nll) == (pytest.approx(whole.loss, rel=1e-6), pytest.approx(whole.nll, rel=1e-6))
+    assert parts.tokens == whole.tokens
+
+
+def test_a_pair_of_the_validation_set_that_does_not_fit_is_told_by_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    untrained = translator()
+    validator = Validator(untrained.config, untrained.tokenizers, [Pair("ba ce", "BA CE")])
+
+    def none_fits(*_: object) -> object:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(module, "batch_loss", none_fits)
+    with pytest.raises(UserError, match=r"data\.valid: a pair of \d+ pieces does not fit into memory \(no room\)"):
+        validator.validate(untrained)
+
+
+def test_a_large_vocabulary_makes_smaller_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    untrained = translator()
+    validator = Validator(untrained.config, untrained.tokenizers, [Pair(line, line.upper()) for line in LINES])
+    cells = []
+
+    def counted(model: object, batch: Batch, *rest: Any) -> LossSums:
+        cells.append(batch.tgt_in.numel())
+        return batch_loss(model, batch, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "batch_loss", counted)
+    monkeypatch.setattr(module, "_LOGITS", 40 * untrained.tokenizers.target.vocab_size)
+    validator.validate(untrained)
+    assert len(cells) > 1
+    assert max(cells) <= 40

@@ -3,7 +3,8 @@
     tensors    model.NAME       the weights, each once (ties are made again on loading)
                tokenizer.SIDE   the SentencePiece models as bytes; SIDE is `shared`, or `source` and `target`
                optimizer.NAME   in a checkpoint only: what training needs to go on
-    metadata   one key with one JSON text: format_version, origin, config (without paths), training, checksum
+    metadata   one key with one JSON text: format_version, origin, config (without paths), training, checksum, and
+               longest_source where it is known
 
 A checkpoint is a model file with optimizer tensors and a training record. Files are written to a temporary name,
 flushed to disk and renamed, so that a file under a final name is whole. Nothing here can run code from a file: no
@@ -48,6 +49,8 @@ class ModelFile:
     origin: Mapping[str, Any]
     training: Mapping[str, Any] = field(default_factory=dict)
     optimizer: Mapping[str, Tensor] = field(default_factory=dict)
+    longest_source: int | None = None
+    """Pieces of the longest source that it was trained on; None where that is not known, as of a stream."""
 
 
 def write(path: Path, model: ModelFile) -> None:
@@ -59,12 +62,14 @@ def write(path: Path, model: ModelFile) -> None:
         for side, proto in model.tokenizers.items()
     }
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = {
+    content: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "origin": dict(model.origin),
         "config": _without_paths(model.config),
         "training": dict(model.training),
     }
+    if model.longest_source is not None:
+        content["longest_source"] = model.longest_source
     # The checksum is taken of what will be read: JSON makes texts of number keys and lists of tuples.
     header: dict[str, Any] = json.loads(json.dumps(content))
     header["checksum"] = _checksum(header, tensors)
@@ -92,6 +97,7 @@ def read(path: Path) -> ModelFile:
         origin=header["origin"],
         training=header["training"],
         optimizer=_under("optimizer", tensors),
+        longest_source=header.get("longest_source"),
     )
 
 

@@ -61,7 +61,8 @@ def _stderr_tells_its_size() -> bool:
         return False
 
 
-def _is_quiet() -> bool:
+def is_quiet() -> bool:
+    """Whether warnings and errors alone are wanted."""
     return any(isinstance(handler, _Stderr) and handler.level > logging.INFO for handler in LOGGER.handlers)
 
 
@@ -146,7 +147,7 @@ class Progress:
             initial=initial,
             unit=unit,
             file=sys.stderr,
-            disable=not (shown and sys.stderr.isatty()) or _is_quiet(),
+            disable=not (shown and sys.stderr.isatty()) or is_quiet(),
             dynamic_ncols=sized,
             ncols=None if sized else 80,
             nrows=None if sized else 24,

@@ -97,9 +97,9 @@ tokenizer:
   character_coverage: {coverage:<9}# {coverage_reason}
 model:
   d_model: {r.d_model:<20}# a small model for little text: a large one would learn it by heart
-  ffn_dim: {r.ffn_dim}
-  num_heads: {r.num_heads}
-  encoder_layers: {r.layers}
+  ffn_dim: {r.ffn_dim:<20}# two or four times d_model, as is usual
+  num_heads: {r.num_heads:<18}# of {head_width} numbers each
+  encoder_layers: {r.layers:<13}# fewer learn sooner, more can learn more
   decoder_layers: {r.layers}
   norm: pre                    # learns sooner than the paper's post
   dropout: {r.dropout:<20}# the less text, the more
@@ -108,11 +108,11 @@ training:
   max_steps: {r.max_steps:<18}# patience may end it sooner
   noam_factor: {r.noam_factor:<16}# highest learning rate {peak:.1e}
   warmup_steps: {r.warmup_steps:<15}# reached at this step
-  label_smoothing: 0.1
-  valid_steps: {r.valid_steps}
-  best_metric: bleu
+  label_smoothing: 0.1         # the paper's: it is less sure of what it has seen
+  valid_steps: {r.valid_steps:<16}# how often the validation text is translated and the run saved
+  best_metric: bleu            # what the model that is kept is best at
   patience: 10                 # validations without a better one
-decoding: {{beam_size: 4, length_penalty: 1.0, length_penalty_type: avg}}
+decoding: {{beam_size: 4, length_penalty: 1.0, length_penalty_type: avg}}    # scores by the mean over the pieces
 """
 
 
@@ -198,6 +198,7 @@ def _own_config(folder: Path, text: OwnText, pairs: int, held_out: int) -> str:
         valid=f"[{_as_yaml(text.valid, folder)}]" if text.valid else f"{{hold_out: {held_out}}}",
         test=f"[{_as_yaml(text.test, folder)}]" if text.test else f"{{hold_out: {held_out}}}",
         r=recipe,
+        head_width=recipe.d_model // recipe.num_heads,
         fallback=str(recipe.byte_fallback).lower(),
         fallback_reason="rare characters are spelt in bytes"
         if recipe.byte_fallback

@@ -4,8 +4,15 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
+import torch
+
+from transformer_cli.data.batching import Batch
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.training import step
 
 Command = Callable[..., CompletedProcess[str]]
 
@@ -95,3 +102,59 @@ def test_of_several_processes_the_first_checks_for_all(
     shared = cli(*words).stdout.splitlines()
     assert shared[:6] == alone[:6]  # the same text in the same updates
     assert "with 2 processes of 1 thread, validations not counted" in shared[-1]
+
+
+def test_check_tries_the_tokenizer_and_the_weights_that_training_would_start_from(
+    cli: Command, small: Path, trained: Path
+) -> None:
+    without = [line for line in small.read_text().splitlines() if not line.startswith(("tokenizer:", "model:"))]
+    config = small.with_name("fine-tuning.yaml")
+    config.write_text("\n".join(without))
+    done = cli("train", config, "--check", "--threads", 1, "--set", f"training.init_from={trained}")
+    assert done.returncode == 0, done.stderr
+    model = Translator.load(trained, "cpu").model
+    assert f"parameters      {sum(p.numel() for p in model.parameters()):,}\n" in done.stdout
+    done = cli("train", small, "--check", "--set", f"training.init_from={trained}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "training.init_from: the model of" in done.stderr
+
+
+def test_check_tells_where_memory_runs_out(cli: Command, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, seen = step.batch_loss, []
+
+    def little(model: object, batch: Batch, *rest: Any) -> object:
+        seen.append(len(batch.src))
+        if len(batch.src) > 4:
+            raise torch.OutOfMemoryError("out of memory")
+        return whole(model, batch, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(step, "batch_loss", little)
+    done = cli("train", small, "--check", "--threads", 1)
+    assert done.returncode == 0, done.stderr
+    assert "out of memory with " in done.stderr
+    assert re.search(r"\nmemory          [\d.]+ GiB at the largest batch, [1-4] pairs of up to", done.stdout)
+    assert max(seen[-20:]) <= 4
+
+
+@pytest.mark.parametrize("setting", ["training.activation_checkpointing=true", "training.batch_type=tokens"])
+def test_check_computes_as_training_would(
+    cli: Command, small: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    recomputed = []
+    monkeypatch.setattr(Transformer, "checkpoint_activations", lambda self: recomputed.append(self))
+    done = cli("train", small, "--check", "--threads", 1, "--set", setting, "--set", "training.batch_size=200")
+    assert done.returncode == 0, done.stderr
+    assert bool(recomputed) == ("checkpointing" in setting)
+
+
+def test_check_counts_pairs_by_their_weight(cli: Command, small: Path) -> None:
+    text = "data.train=[{source: train.src, target: train.tgt, weight: 0.5}]"
+    done = cli("train", small, "--check", "--threads", 1, "--set", text.replace("train.", f"{small.parent}/train."))
+    assert "an epoch        7 steps of 29 pairs on average" in done.stdout  # 200 pairs in updates of 32
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--overwrite"])
+def test_check_goes_with_no_flag_that_it_would_pass_over(cli: Command, small: Path, flag: str) -> None:
+    done = cli("train", small, "--check", flag)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--check starts nothing and writes nothing: leave --resume and --overwrite out" in done.stderr

@@ -200,7 +200,10 @@ def test_a_signal_to_torchrun_stops_all_saved_and_one_process_goes_on(
     step = max(event["step"] for event in metrics(run) if event["event"] == "train")
     assert saved_steps(run)[-1] == step
     assert told.count("stopped by SIGTERM. ") == 1
-    assert f"stopped by SIGTERM. step {step} is saved. Go on with: transformer-cli train " in told
+    assert (
+        f"stopped by SIGTERM. step {step} is saved. Go on with: torchrun --nproc-per-node 2 -m transformer_cli train "
+        in told
+    )
     assert told.count("SIGTERM: finishing this step") == 1
     assert said == ""
     resumed = train(small, run, *settings, flags=["--resume"])

@@ -513,3 +513,71 @@ def test_bytes_that_are_not_utf8_in_the_sets_of_a_run_are_refused_or_replaced(
     assert done.returncode == 0
     assert done.stdout.startswith("test  BLEU ")
     assert "1 lines held bytes that are not UTF-8" in done.stderr
+
+
+# Options that would have no effect
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--lang-pair", "en-zh"],
+            "--lang-pair is for --test-set: the language of other text is given by --target-lang",
+        ),
+        (["--target-lang", "d"], "--target-lang must be a language tag such as en or pt-BR, not 'd'"),
+        (["--beam-size", 8], "--beam-size says how to translate, and the translations are there already"),
+        (["--length-penalty", 0.5], "--length-penalty says how to translate"),
+        (["--length-penalty-type", "wu"], "--length-penalty-type says how to translate"),
+        (["--precision", "bf16"], "--precision says how to translate"),
+        (
+            ["--metric", "chrf", "--lowercase"],
+            "--tokenize and --lowercase concern BLEU, which is not among the metrics",
+        ),
+        (["--metric", "ter", "--tokenize", "intl"], "--tokenize and --lowercase concern BLEU"),
+        (["--output", "x", "--sentences", "x"], "--output and --sentences are both x: name two files"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(
+    cli: Command, texts: Path, words: list[object], message: str
+) -> None:
+    done = cli("evaluate", "--hypothesis", texts / "hyp", "--reference", texts / "ref", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_a_language_that_is_given_chooses_the_tokenizer_whatever_the_runs_configuration_says(
+    cli: Command, train: Command, small: Path, tmp_path: Path
+) -> None:
+    settings = ("evaluation.tokenize=intl", "training.max_steps=1")
+    assert train(small, tmp_path / "run", *settings).returncode == 0
+    for words, tokenizer in (([], "intl"), (["--target-lang", "zh"], "zh"), (["--target-lang", "de"], "13a")):
+        assert f"|tok:{tokenizer}|" in cli("evaluate", tmp_path / "run", *words).stdout
+
+
+def test_translations_are_made_as_translate_makes_them(cli: Command, trained: Path, tmp_path: Path) -> None:
+    source, reference = trained.parents[1] / "test.src", trained.parents[1] / "test.tgt"
+    flags = ["--beam-size", 4, "--length-penalty", 3, "--length-penalty-type", "wu", "--precision", "bf16"]
+    words = ["--source", source, "--reference", reference, "--output", tmp_path / "made", *flags]
+    done = cli("evaluate", trained, *words)
+    assert done.returncode == 0, done.stderr
+    alone = cli("translate", trained, "--input", source, *flags).stdout
+    assert (tmp_path / "made").read_text() == alone
+    plain = cli("translate", trained, "--input", source, "--scores", *flags[:2]).stdout
+    assert plain != cli("translate", trained, "--input", source, "--scores", *flags).stdout, "the flags did something"
+
+
+def test_scores_are_printed_also_where_the_file_of_sentences_cannot_be_written(
+    cli: Command, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--hypothesis", texts / "hyp", "--reference", texts / "ref"]
+    done = cli("evaluate", *words, "--sentences", "/dev/full")
+    assert done.returncode == 1
+    assert done.stdout.startswith("ref BLEU 61.60 ")
+    assert "cannot write /dev/full: No space left on device" in done.stderr
+
+
+def test_quiet_leaves_the_scores_where_sentences_take_standard_output(cli: Command, texts: Path) -> None:
+    done = cli("evaluate", "--hypothesis", texts / "hyp", "--reference", texts / "ref", "--sentences", "-", "--quiet")
+    assert len(done.stdout.splitlines()) == 4
+    assert "ref BLEU 61.60 " in done.stderr

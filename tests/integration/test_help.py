@@ -81,6 +81,22 @@ def test_the_commands_and_options_that_the_readme_shows_exist(cli: Command) -> N
             assert f"{option} " in options, (command, option)
 
 
+def test_the_options_in_the_tables_of_the_readme_exist(cli: Command) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    commands = readme.split("## The commands")[1].split("`COMMAND --help`")[0]
+    shown = re.findall(r"^\| `((?:data |config )?\w+)(.*)$", commands, re.MULTILINE)
+    assert {command for command, _ in shown} == {*COMMANDS} - {
+        "config schema", "tokenizer train", "tokenizer encode", "tokenizer decode",
+    }  # fmt: skip
+    of_translate = readme.split("| option of `translate` |")[1].split("\n\n")[0]
+    for command, rest in [*shown, ("translate", of_translate)]:
+        known = cli(*command.split(), "--help").stdout
+        options = re.findall(r"--[a-z][a-z-]+", rest)
+        assert command in ("config show", "report") or options
+        for option in options:
+            assert re.search(rf"{option}\b(?!-)", known), (command, option)
+
+
 def test_help_tells_the_formula_of_the_length_penalty_and_what_a_larger_alpha_does(cli: Command) -> None:
     text = " ".join(cli("translate", "--help").stdout.split())
     assert "score = log-probability / lp(n); n counts the pieces and the end symbol." in text

@@ -1,6 +1,10 @@
 """`transformer-cli init` writes a folder from which `train` learns its task."""
 
 import gzip
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -8,6 +12,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from transformer_cli.config.load import load_config
+from transformer_cli.config.schema import Corpus
 
 Command = Callable[..., CompletedProcess[str]]
 
@@ -151,3 +156,36 @@ def test_compressed_files_are_taken_as_they_are_and_tell_their_language(cli: Com
     config = load_config(tmp_path / "mine" / "config.yaml")
     assert (config.data.source_lang, config.data.target_lang) == ("en", "de")
     assert "100 pairs read" in done.stderr
+
+
+def test_validation_and_test_text_of_ones_own_is_taken(cli: Command, tmp_path: Path) -> None:
+    for name, count in (("train", 300), ("valid", 20), ("test", 30)):
+        for side in ("en", "de"):
+            text = "".join(f"{name} {side} sentence {i}\n" for i in range(count))
+            (tmp_path / f"{name}.{side}").write_text(text)
+    words: list[object] = ["--source", tmp_path / "train.en", "--target", tmp_path / "train.de"]
+    for name in ("valid", "test"):
+        words += [f"--{name}-source", tmp_path / f"{name}.en", f"--{name}-target", tmp_path / f"{name}.de"]
+    done = cli("init", tmp_path / "mine", *words)
+    assert done.returncode == 0, done.stderr
+    assert "valid: 20 pairs\ntest: 30 pairs\n" in done.stderr
+    data = load_config(tmp_path / "mine" / "config.yaml").data
+    assert data.valid == (Corpus(source=tmp_path / "mine/../valid.en", target=tmp_path / "mine/../valid.de"),)
+    assert data.test["test"] == (Corpus(source=tmp_path / "mine/../test.en", target=tmp_path / "mine/../test.de"),)
+
+
+def test_who_sits_at_a_terminal_is_asked_for_a_language_that_no_suffix_tells(tmp_path: Path) -> None:
+    write_text(tmp_path, "my.txt", "my.de")
+    words = [sys.executable, "-m", "transformer_cli", "init", "mine", "--source", "my.txt", "--target", "my.de"]
+    keyboard, terminal = pty.openpty()
+    try:
+        with subprocess.Popen(words, cwd=tmp_path, stdin=terminal, stdout=-1, stderr=subprocess.PIPE, text=True) as run:
+            os.write(keyboard, b"en\n")
+            told = run.communicate()
+        assert run.returncode == 0, told
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+    assert told[0] == ""
+    assert "Language of my.txt (such as en, de, zh)" in told[1]
+    assert load_config(tmp_path / "mine" / "config.yaml").data.source_lang == "en"

@@ -238,10 +238,13 @@ def test_more_faults_are_handled_by_each_command(
     else:
         assert translated.returncode == 0, translated.stderr
         assert translated.stdout.count("\n") == len(translated.stdout.splitlines()) == count
+    likely = cli("score", trained, "--source", tmp_path / "s", "--target", tmp_path / "t")
+    assert len(likely.stdout.splitlines()) == (count or 0) or refused is not None
     # The compressed ones are read by `evaluate` as all files are.
-    for done in (scored, checked, tried):
+    for done in (scored, checked, tried, likely):
         assert done.returncode == (0 if refused is None else 1), done.stderr
     if refused is not None:
         assert refused in tried.stderr
+        assert refused in likely.stderr
         assert refused in checked.stdout
         assert "s" in scored.stderr.splitlines()[-1]

@@ -66,7 +66,7 @@ def test_what_is_no_run_is_refused(cli: Command, small: Path, tmp_path: Path, na
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "config.yaml").write_text("")
     done = cli("report", tmp_path / name)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (1, ""), "as every command that has no run to work with"
     assert "is not a run directory" in done.stderr
 
 
@@ -243,3 +243,23 @@ def test_the_page_of_attention_renders_without_an_error(
     dom, said = browse(tmp_path / "x.html")
     assert said == []
     assert "Layer 1 of 2, head all, their mean" in dom
+
+
+def test_runs_of_one_folder_name_have_pictures_of_their_own(cli: Command, trained: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(trained, tmp_path / name / "run")
+    words = [tmp_path / "a" / "run", tmp_path / "b" / "run", "-o", tmp_path / "x.html", "--png", tmp_path / "png"]
+    done = cli("report", *words)
+    assert done.returncode == 0, done.stderr
+    written = [Path(line) for line in done.stdout.splitlines()[1:]]
+    assert {path.parent for path in written} == {tmp_path / "png"}
+    assert len(set(written)) == len(written)
+    assert all(path.is_file() for path in written)
+
+
+def test_the_folder_that_one_is_in_has_its_name(
+    cli: Command, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trained)
+    assert cli("report", ".", "-o", tmp_path / "x.html").returncode == 0
+    assert f"<title>Report: {trained.name}</title>" in (tmp_path / "x.html").read_text(encoding="utf-8")

@@ -68,7 +68,6 @@ def test_a_run_of_50_updates_resumed_to_100_in_a_new_process_is_the_run_of_100(
     assert done.returncode == 0, done.stderr
     assert "resumed after step 50" in done.stderr
     assert "with 1 thread;" in done.stderr
-    checkpoint_path(run, 50).unlink()  # the end of a run is saved, whether it is due or not
     assert_same_run(run, unbroken)
     # What was there is continued, not written anew.
     assert (run / "train.log").read_text().startswith(log)
@@ -415,3 +414,18 @@ def test_a_pickle_is_refused_by_every_command_and_runs_nothing(
     # And as the model of the run it is no model.
     shutil.copy("evil.pt", copy / "model.safetensors")
     assert_refused(cli("translate", copy, "di fo"), 1)
+
+
+@pytest.mark.usefixtures("spoilt_from_21")
+def test_a_run_that_goes_on_after_its_end_averages_what_the_unbroken_one_does(
+    train: Command, small: Path, tmp_path: Path
+) -> None:
+    settings = (*BETWEEN[:3], "training.best_metric=loss", "training.average_last=3")
+    assert train(small, tmp_path / "whole", *settings, "training.max_steps=100").returncode == 0
+    assert train(small, tmp_path / "run", *settings, "training.max_steps=50").returncode == 0
+    assert metrics(tmp_path / "run")[-2]["averaged"] == [30, 50]
+    done = train(small, tmp_path / "run", *settings, "training.max_steps=100", flags=["--resume"])
+    assert done.returncode == 0, done.stderr
+    for run in ("run", "whole"):
+        assert metrics(tmp_path / run)[-2]["averaged"] == [60, 90, 100]
+        assert 50 not in saved_steps(tmp_path / run)

@@ -79,7 +79,7 @@ def test_what_is_no_id_is_named_with_its_line(cli: Command, model: Path, word: s
     ("words", "message"),
     [
         (["--vocab-size", 2], "--vocab-size must be at least 5, not 2"),
-        (["--user-defined-symbol", "a b"], "--user-defined-symbols must be a text without spaces, not 'a b'"),
+        (["--user-defined-symbol", "a b"], "--user-defined-symbol must be a text without spaces, not 'a b'"),
         (["--user-defined-symbol", "<s>"], "user_defined_symbols must differ from each other and from <pad>"),
         (["--vocab-size", 6], "tokenizer.vocab_size 6 is too small: the characters of the training text"),
     ],
@@ -109,3 +109,57 @@ def test_training_takes_a_model_as_it_is(train: Command, small: Path, model: Pat
     done = train(small, run, *longer, "training.max_steps=8", flags=["--resume"])
     assert done.returncode == 2
     assert f"the data has changed since the run began ({moved})" in done.stderr
+
+
+def test_a_dash_is_standard_input_and_output(
+    cli: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cut = cli("tokenizer", "encode", model, "-i", "-", "-o", "-", stdin="ba ce\n")
+    assert cut.stdout.split()
+    assert cli("tokenizer", "decode", model, "-i", "-", "-o", "-", stdin=cut.stdout).stdout == "ba ce\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+RARE = "ba \ufb01 \u96ea\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "back"),
+    [
+        ([], "ba \ufb01 \u96ea\n"),
+        (["--normalization", "nfkc"], "ba fi \u96ea\n"),
+        (["--character-coverage", 0.99], "ba \u2047 \u2047 \n"),
+        (["--character-coverage", 0.99, "--byte-fallback"], "ba \ufb01 \u96ea\n"),
+    ],
+)
+def test_each_option_of_training_reaches_the_model(
+    cli: Command, tmp_path: Path, flags: list[object], back: str
+) -> None:
+    (tmp_path / "text").write_text("ba ce di fo gu ha je ki lo mu na\n" * 200 + RARE, encoding="utf-8")
+    size = 330 if "--byte-fallback" in flags else 40
+    words = ["--input", tmp_path / "text", "--output", tmp_path / "m", "--vocab-size", size, "--model-type", "bpe"]
+    done = cli("tokenizer", "train", *words, *flags)
+    assert done.returncode == 0, done.stderr
+    pieces = cli("tokenizer", "encode", tmp_path / "m", "--ids", stdin=RARE).stdout
+    assert cli("tokenizer", "decode", tmp_path / "m", "--ids", stdin=pieces).stdout.split() == back.split()
+
+
+def test_a_sample_is_as_large_as_asked_for(cli: Command, small: Path, tmp_path: Path) -> None:
+    words = ["--input", small.parent / "train.src", "--output", tmp_path / "m", "--vocab-size", 40]
+    done = cli("tokenizer", "train", *words, "--sample-lines", 300, "--model-type", "bpe")
+    assert "the tokenizer is trained on 300 lines, a random sample of 400" in done.stderr
+
+
+def test_bytes_that_are_no_text_are_refused_or_replaced(cli: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"ba ce\n\xff di\n" * 50)
+    for words in (
+        ["train", "--input", tmp_path / "text", "--output", tmp_path / "m", "--vocab-size", 12],
+        ["encode", model, "--input", tmp_path / "text"],
+    ):
+        done = cli("tokenizer", *words)
+        assert done.returncode == 1
+        assert "text, line 2: byte 1 of the line is 0xFF" in done.stderr
+        done = cli("tokenizer", *words, "--errors", "replace")
+        assert done.returncode == 0
+        assert "50 lines held bytes that are not UTF-8" in done.stderr

@@ -47,10 +47,11 @@ def check(
     from transformer_cli.errors import ConfigError
 
     sets: dict[str, tuple[AnyCorpus, ...]] = {}
+    max_length = None
     if config is not None:
         if any((source, target, source_lang, target_lang)):
             raise ConfigError("a configuration names the files and languages: give it, or --source and --target")
-        sets, languages, errors = _of_config(config, errors)
+        sets, languages, errors, max_length = _of_config(config, errors)
     elif source is None or target is None:
         raise ConfigError("nothing to check: give a configuration, or --source and --target")
     else:
@@ -63,7 +64,7 @@ def check(
     from transformer_cli.data.doctor.examination import examine
     from transformer_cli.data.doctor.repair import write_cleaned
 
-    reports = examine(sets, languages, errors)
+    reports = examine(sets, languages, errors, max_length)
     done = None if fix is None else write_cleaned(sets, reports, languages, fix, errors)
     with output_stream(None) as stream:  # examples may be in any script
         if as_json:
@@ -79,8 +80,9 @@ def check(
 
 def _of_config(
     config: Path, errors: options.TextErrors
-) -> "tuple[dict[str, tuple[AnyCorpus, ...]], tuple[str, str], options.TextErrors]":
-    """The sets of a configuration that have files of their own, its languages, and what to do with bad bytes."""
+) -> "tuple[dict[str, tuple[AnyCorpus, ...]], tuple[str, str], options.TextErrors, int]":
+    """The sets of a configuration that have files of their own, its languages, what to do with bad bytes, and the most
+    pieces of a line."""
     from transformer_cli.config.load import load_config
     from transformer_cli.config.schema import HoldOut
     from transformer_cli.errors import ConfigError
@@ -91,7 +93,7 @@ def _of_config(
     if not sets:
         raise ConfigError(f"{config} names no text: data.train is needed")
     replace = "replace" in (errors, data.errors)
-    return sets, (data.source_lang, data.target_lang), "replace" if replace else "strict"
+    return sets, (data.source_lang, data.target_lang), "replace" if replace else "strict", data.max_length
 
 
 def _language(option: str, given: str | None) -> str:

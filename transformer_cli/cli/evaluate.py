@@ -1,6 +1,9 @@
 """`transformer-cli evaluate`."""
 
 import json
+import re
+import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -112,6 +115,21 @@ def evaluate(
 
     references, names = reference or [], test_set or []
     _check_combination(run, source, references, hypothesis, names)
+    other = compare if compare is not None and _is_run(compare) else None
+    if run is None and other is None:
+        _refuse_without_model(
+            {
+                "--beam-size": beam_size,
+                "--length-penalty": length_penalty,
+                "--length-penalty-type": length_penalty_type,
+                "--max-length-a": max_length_a,
+                "--max-length-b": max_length_b,
+                "--device": None if device == "auto" else device,
+                "--precision": None if precision == "auto" else precision,
+                "--threads": threads,
+            }
+        )
+    _check_languages(lang_pair, target_lang, names)
     _check_writing(output, sentences, as_json, [source, hypothesis, compare, *references])
     flags = {
         "beam_size": beam_size,
@@ -131,7 +149,6 @@ def evaluate(
     from transformer_cli.evaluation.suspicions import suspicions
     from transformer_cli.log import LOGGER
 
-    other = compare if compare is not None and _is_run(compare) else None
     for folder in (run, other):
         if folder is not None:
             locate(folder)
@@ -158,6 +175,9 @@ def evaluate(
         baseline = sets.more_hypotheses(compare, chosen[0], limit, errors)
 
     translator, rival = (None if one is None else _load(one, device, precision, threads) for one in (run, other))
+    if translator is not None and rival is not None:
+        for words in comparison.unlike_languages(translator.config.data, rival.config.data):
+            LOGGER.warning("%s", words)
     settings, language = EvaluationConfig(), pair.partition("-")[2] or "und"
     if translator is not None:
         settings = translator.config.evaluation
@@ -167,9 +187,11 @@ def evaluate(
     language = target_lang or language
     measure = Measure(
         metrics=list(dict.fromkeys(metric or settings.metrics)),
-        tokenize=tokenize or settings.tokenize or metric_tokenizer(language),
+        tokenize=tokenize or (None if target_lang else settings.tokenize) or metric_tokenizer(language),
         lowercase=lowercase or settings.lowercase,
     )
+    if Metric.BLEU not in measure.metrics and (tokenize or lowercase):
+        raise ConfigError("--tokenize and --lowercase concern BLEU, which is not among the metrics: leave them out")
     corpus_scores(["x"], [["x"]], *measure)  # what cannot be computed is better known before the work
 
     def translations(by: "Translator", one: sets.EvaluationSet) -> list[str]:
@@ -205,13 +227,13 @@ def evaluate(
         lines = result_table(scores)
     told = [json.dumps(record, ensure_ascii=False) for record in records]
     if sentences == Path("-"):
-        LOGGER.info("%s", "\n".join(lines))
+        print("\n".join(lines), file=sys.stderr)
         lines = told
-    elif sentences is not None:
-        write_lines(sentences, told)
     with output_stream(None) as stream:  # a set may be named in any script
         for line in lines:
             print(line, file=stream)
+    if sentences is not None and sentences != Path("-"):
+        write_lines(sentences, told)
 
 
 def _is_run(path: Path) -> bool:
@@ -219,7 +241,8 @@ def _is_run(path: Path) -> bool:
 
 
 def _short_names(one: Path, other: Path) -> tuple[str, str]:
-    return (str(one), str(other)) if one.name == other.name else (one.name, other.name)
+    names = one.absolute().name, other.absolute().name
+    return (str(one), str(other)) if names[0] == names[1] else names
 
 
 def _pair(run: Path | None, given: str | None) -> str:
@@ -253,6 +276,25 @@ def _check_combination(
         raise ConfigError("--source is missing: the file whose translations are in --reference")
 
 
+def _refuse_without_model(given: Mapping[str, object]) -> None:
+    """ConfigError for flags that say how to translate."""
+    from transformer_cli.errors import ConfigError
+
+    for flag, value in given.items():
+        if value is not None:
+            raise ConfigError(f"{flag} says how to translate, and the translations are there already: leave it out")
+
+
+def _check_languages(lang_pair: str | None, target_lang: str | None, names: list[str]) -> None:
+    from transformer_cli.config.schema import LANGUAGE_TAG
+    from transformer_cli.errors import ConfigError
+
+    if lang_pair is not None and not names:
+        raise ConfigError("--lang-pair is for --test-set: the language of other text is given by --target-lang")
+    if target_lang is not None and not re.match(LANGUAGE_TAG, target_lang):
+        raise ConfigError(f"--target-lang must be a language tag such as en or pt-BR, not '{target_lang}'")
+
+
 def _check_writing(output: Path | None, sentences: Path | None, as_json: bool, read: list[Path | None]) -> None:
     from transformer_cli.decoding.lines import check_output
     from transformer_cli.errors import ConfigError
@@ -261,6 +303,8 @@ def _check_writing(output: Path | None, sentences: Path | None, as_json: bool, r
         raise ConfigError("--output - would mix translations and scores on standard output: name a file")
     if sentences == Path("-") and as_json:
         raise ConfigError("--sentences - and --json would mix on standard output: name a file for --sentences")
+    if output is not None and sentences is not None and output.absolute() == sentences.absolute():
+        raise ConfigError(f"--output and --sentences are both {output}: name two files")
     for flag, path in (("--output", output), ("--sentences", sentences)):
         if path is not None and path != Path("-"):
             check_output(path, [one for one in read if one is not None], flag)

@@ -47,6 +47,9 @@ def export(
     else:
         raise ConfigError(f"{run} is not in a run directory, which would name a validation set: give --text")
 
+    if not any(line.strip() for line in lines):
+        raise ConfigError(f"{text or 'the validation set'} has no line with text: the proof needs sentences (--text)")
+
     from transformer_cli.decoding.translator import Translator
     from transformer_cli.device import set_threads
     from transformer_cli.export.proof import export_with_proof

@@ -69,7 +69,9 @@ def init(
             test=_both("test", test_source, test_target),
         )
         config = project.write_own(folder, text)
-    print(f"Train on it:  transformer-cli train {shlex.quote(str(config))}", file=sys.stderr)
+    from transformer_cli.log import LOGGER
+
+    LOGGER.info("Train on it:  transformer-cli train %s", shlex.quote(str(config)))
 
 
 def _both(split: str, source: Path | None, target: Path | None) -> "Files | None":
@@ -84,15 +86,15 @@ def _both(split: str, source: Path | None, target: Path | None) -> "Files | None
 
 def _language(option: str, given: str | None, path: Path) -> str:
     """The language given, or the suffix of the file if it is one; else a person at the terminal is asked."""
-    from transformer_cli.config.corpora import COMPRESSED
+    from transformer_cli.config.corpora import language_suffix
     from transformer_cli.config.schema import LANGUAGE_TAG
 
-    name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-    suffix = name.suffix.removeprefix(".").lower().replace("_", "-")
+    suffix = language_suffix(path)
     if given is None and re.fullmatch(r"[a-z]{2,3}(-[a-z0-9]+)?", suffix) and suffix not in _NO_LANGUAGE:
         return suffix
     if given is None and sys.stdin is not None and sys.stdin.isatty():
-        given = typer.prompt(f"Language of {path} (such as en, de, zh)", err=True).strip()
+        print(f"Language of {path} (such as en, de, zh): ", end="", file=sys.stderr, flush=True)
+        given = sys.stdin.readline().strip()
     if given is None:
         raise ConfigError(
             f"the language of {path} cannot be told from its suffix: give it with {option} (such as en, de, zh)"

@@ -25,11 +25,13 @@ def report(
 
     Example: transformer-cli report runs/demo
     """
-    from transformer_cli.errors import ConfigError
+    from transformer_cli.errors import CheckpointError, ConfigError
 
     for run in runs:
         if not run.is_dir() or not holds_run(run):
-            raise ConfigError(f"{run} is not a run directory: name the folder that training wrote, such as runs/NAME")
+            raise CheckpointError(
+                f"{run} is not a run directory: name the folder that training wrote, such as runs/NAME"
+            )
     target = output or runs[0] / REPORT_NAME
 
     from transformer_cli.decoding.lines import check_output

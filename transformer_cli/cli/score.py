@@ -52,7 +52,8 @@ def score(
     set_threads(threads)
     translator = Translator.load(run, device, precision)
     pairs = read_pairs([Corpus(source=source, target=target)], errors)
-    with lines.output_stream(written) as stream, Progress(None, unit="line", shown=True) as progress:
+    bar = Progress(None, unit="line", shown=not lines.is_shown_with(written))
+    with lines.output_stream(written) as stream, bar as progress:
         for index, found in enumerate(score_pairs(translator, pairs, batch_size)):
             line = repr(found.log_prob)
             if output_format == "jsonl":

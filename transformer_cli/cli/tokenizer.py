@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 Model = Annotated[Path, typer.Argument(help="A .model file, a run directory or a model file.", show_default=False)]
 Input = Annotated[
-    Path | None, typer.Option("--input", "-i", help="File to read. Left out: standard input.", show_default=False)
+    Path | None, typer.Option("--input", "-i", help="File to read. Left out, or -: standard input.", show_default=False)
 ]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="File to write. Left out: standard output.", show_default=False)
+    Path | None,
+    typer.Option("--output", "-o", help="File to write. Left out, or -: standard output.", show_default=False),
 ]
 Ids = Annotated[bool, typer.Option("--ids", help="Numbers instead of pieces.")]
 Side = Annotated[
@@ -91,7 +92,8 @@ def encode(
     from transformer_cli.decoding import lines
 
     tokenizer = _load(model, side)
-    with lines.output_stream(_checked(input_, output)) as stream:
+    input_, output = _checked(input_, output)
+    with lines.output_stream(output) as stream:
         for line in lines.input_lines(input_, errors):
             cut = map(str, tokenizer.encode(line)) if ids else tokenizer.encode_as_pieces(line)
             stream.write(" ".join(cut) + "\n")
@@ -111,21 +113,24 @@ def decode(
     from transformer_cli.decoding import lines
 
     tokenizer = _load(model, side)
-    with lines.output_stream(_checked(input_, output)) as stream:
+    input_, output = _checked(input_, output)
+    with lines.output_stream(output) as stream:
         for number, line in enumerate(lines.input_lines(input_, "strict"), start=1):
             pieces = line.split(" ") if line else []
             text = tokenizer.decode(_numbers(pieces, number, tokenizer)) if ids else tokenizer.decode_pieces(pieces)
             stream.write(text + "\n")
 
 
-def _checked(input_: Path | None, output: Path | None) -> Path | None:
+def _checked(input_: Path | None, output: Path | None) -> tuple[Path | None, Path | None]:
+    """The same, with None for `-`, once they are known to be of use."""
     from transformer_cli.decoding.lines import check_input, check_output
 
+    input_, output = (None if path == Path("-") else path for path in (input_, output))
     if input_ is not None:
         check_input(input_)
     if output is not None:
         check_output(output, [] if input_ is None else [input_])
-    return output
+    return input_, output
 
 
 def _load(model: Path, side: str) -> "Tokenizer":

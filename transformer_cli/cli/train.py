@@ -42,6 +42,8 @@ def train(
 
     if resume and overwrite:
         raise ConfigError("--resume goes on with a run and --overwrite replaces it: give one of them")
+    if check and (resume or overwrite):
+        raise ConfigError("--check starts nothing and writes nothing: leave --resume and --overwrite out")
     settings = load_training_config(config, set_ or [])
     folder = run_dir or Path("runs", settings.name)
 

@@ -1,6 +1,5 @@
 """`transformer-cli translate`."""
 
-import sys
 from collections.abc import Iterable, Mapping
 from itertools import repeat
 from pathlib import Path
@@ -150,13 +149,15 @@ def translate(
     )
     if attention is not None:
         _check_attention(attention, text or [])
+    words = [lines.argument_line(word, f"argument {number}", errors) for number, word in enumerate(text or [], 1)]
+    prefix = None if prefix is None else lines.argument_line(prefix, "--prefix", errors)
     for one in (run, *(ensemble or [])):
         locate(one)
     for path in read:
         lines.check_input(path)
     if target is not None:
         lines.check_output(target, read)
-    at_terminal = not text and source is None and lines.standard_input().isatty()
+    at_terminal = not words and source is None and lines.standard_input().isatty()
     flags = {
         "beam_size": beam_size,
         "n_best": n_best,
@@ -179,7 +180,7 @@ def translate(
     from transformer_cli.decoding.sampling import Sampling
     from transformer_cli.decoding.translator import Translator
     from transformer_cli.device import set_threads
-    from transformer_cli.errors import DataError
+    from transformer_cli.errors import ConfigError, DataError
     from transformer_cli.log import LOGGER, Progress
 
     if attention is not None:
@@ -190,17 +191,22 @@ def translate(
     own = "fp32" if engine == "ctranslate2" or precision == "int8" else precision
     translator = Translator.load(run, device, own, ensemble or [])
     if attention is not None:
-        check_drawable(translator, " ".join(text or []))
+        check_drawable(translator, words[0])
     decoding = options.decoding_from(translator.config.decoding, flags)
+    if ensemble and decoding.repetition_penalty != 1.0:
+        raise ConfigError(
+            f"--repetition-penalty {decoding.repetition_penalty} changes what one model finds, and with --ensemble "
+            "there are several: leave one of them out"
+        )
     if engine == "ctranslate2":
         translator = _with_ctranslate2(translator, run, precision, decoding, output_format == "jsonl")
     if at_terminal:
-        print("Type a sentence and press Enter; end with Ctrl-D. (--help shows other ways.)", file=sys.stderr)
-    sentences = lines.argument_lines(text, errors) if text else lines.input_lines(source, errors)
+        LOGGER.info("Type a sentence and press Enter; end with Ctrl-D. (--help shows other ways.)")
+    sentences = iter(words) if words else lines.input_lines(source, errors)
     prefixes = lines.input_lines(prefix_file, errors) if prefix_file else repeat(prefix) if prefix else None
     drawn = Sampling(temperature or 1.0, top_k or 0, top_p or 1.0, 1 if seed is None else seed) if sample else None
     together = 1 if at_terminal else batch_size  # one line at a time where somebody waits for each
-    long = lines.LongLines(translator.config.data.max_length, split_sentences)
+    long = lines.LongLines(translator.longest_source or translator.config.data.max_length, split_sentences)
     if split_sentences:
         translations = translate_paragraphs(translator, sentences, decoding, together, drawn, long.note)
     else:
@@ -208,7 +214,7 @@ def translate(
     cut = 0
     with (
         lines.output_stream(target) as stream,
-        Progress(None, unit="line", shown=not text and not at_terminal) as progress,
+        Progress(None, unit="line", shown=not words and not lines.is_shown_with(target)) as progress,
     ):
         for index, found in enumerate(translations):
             if output_format == "jsonl":
@@ -221,7 +227,7 @@ def translate(
             progress.advance()
             cut += found[0].truncated
             if attention is not None:
-                draw_attention(attention_of(translator, found[0], " ".join(text or [])), attention)
+                draw_attention(attention_of(translator, found[0], words[0]), attention)
             if not split_sentences:
                 long.note(index + 1, len(found[0].source_ids))
     long.tell()
@@ -283,6 +289,6 @@ def _with_ctranslate2(
     from transformer_cli.export.ctranslate2 import beside
     from transformer_cli.export.engine import CTranslate2Translator, check_decoding
 
-    check_decoding(decoding)
+    check_decoding(decoding, token_log_probs)
     names = {"auto": "float32", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
     return CTranslate2Translator(translator, beside(translator, run), names[precision], token_log_probs)

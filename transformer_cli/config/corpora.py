@@ -88,6 +88,12 @@ _FORMATS: dict[str, TableFormat] = {
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 
 
+def language_suffix(path: Path) -> str:
+    """What may be a language in a file's name, as a tag has it: `zh-tw` of ref.zh_TW.gz."""
+    name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    return name.suffix.removeprefix(".").lower().replace("_", "-")
+
+
 def _column(value: Any) -> Any:
     number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     if not number and not (isinstance(value, str) and value):

@@ -99,6 +99,8 @@ def suggest(key: str) -> str | None:
         return f"an item cannot be set alone: set the whole of {section.partition('[')[0]}"
     if keys == (key,):
         return f"a key has no dots in the file: write {name} under {section}"
+    if keys[0].startswith("data.test."):
+        return f"did you mean {keys[0]}?"
     if _last(keys[0]) == name:
         return f"{name} belongs {_home(keys[0])}: write {keys[0]}"
     if len(keys) > 1:
@@ -115,6 +117,10 @@ def meant(key: str) -> tuple[str, ...]:
         return tuple(f"{section}.{near}" for near in get_close_matches(name, _CORPUS, n=1))
     if key in KEYS:
         return (key,)
+    if key.startswith("data.") and section.count(".") > 0:
+        part, _, rest = key.removeprefix("data.").partition(".")
+        if _misspelt("data", part) == ("data.test",):  # whose keys are the names of sets
+            return (f"data.test.{rest}",)
     if own := _OWN.get(_squashed(name)):
         return (own,)
     return _FOREIGN.get(_squashed(name)) or _misspelt(section, name)

@@ -91,7 +91,7 @@ def _about_flag(detail: ErrorDetails) -> str:
     if detail["type"] == "conflict":
         words: str = detail["ctx"]["message"]
         return words
-    flag = "--" + str(detail["loc"][0]).replace("_", "-")
+    flag = "--" + str(detail["loc"][0]).replace("_", "-").replace("symbols", "symbol")  # which may be repeated
     return f"{flag} {_wanted(detail, detail['loc'])}, not {shown(detail['input'])}"
 
 
@@ -276,7 +276,7 @@ def _report_unknown(draft: _Draft, loc: Loc, value: Any) -> None:
     draft.report(loc, _unknown(key))
     draft.meant.update(keys)
     for name, inner in value.items() if isinstance(value, dict) else ():
-        if not any(f"{near}.{name}" in hints.KEYS for near in keys):
+        if not any(near == "data.test" or f"{near}.{name}" in hints.KEYS for near in keys):
             _report_unknown(draft, (*loc, name), inner)
 
 

@@ -19,7 +19,7 @@ def matching(path: Path) -> list[Path]:
         # What lies above may have such characters in its own name.
         folder = next(parent for parent in path.parents if parent.is_dir())
         return sorted(found for found in folder.glob(str(path.relative_to(folder))) if found.is_file())
-    except OSError:
+    except (OSError, ValueError):
         return [path]  # whoever opens it will say why that cannot be done
 
 

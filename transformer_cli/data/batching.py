@@ -58,6 +58,11 @@ class Plan(Sequence[Update]):
     def __len__(self) -> int:
         return len(self._update_bounds) - 1
 
+    @property
+    def pairs(self) -> int:
+        """How many stand in the epoch."""
+        return len(self._order)
+
     @overload
     def __getitem__(self, index: int) -> Update: ...
     @overload

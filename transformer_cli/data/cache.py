@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import Any
 
 import numpy as np
@@ -42,8 +42,12 @@ Record = dict[str, Any]
 
 
 def cache_folder() -> Path:
-    """The user's own."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transformer_cli"
+    """The user's own; among the temporary files for who has no home."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    except RuntimeError:
+        folder = Path(gettempdir())
+    return folder / "transformer_cli"
 
 
 def key_of(*values: Any) -> str:

@@ -5,10 +5,10 @@ import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, cast
 
 from transformer_cli.errors import DataError
 
@@ -24,6 +24,7 @@ _BEGINNINGS: dict[bytes, Compression] = {
 _ARCHIVES = {b"PK\x03\x04": "zip", b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!\x1a\x07": "rar"}
 _BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
 _LONGEST = 10  # bytes of them
+_CHUNK = 1 << 16
 
 
 @contextmanager
@@ -62,14 +63,49 @@ def _decompressed(file: io.BufferedReader, found: Compression | None) -> BinaryI
         case "gzip":
             return cast(BinaryIO, gzip.GzipFile(fileobj=file))
         case "bzip2":
-            return cast(BinaryIO, bz2.BZ2File(file))
+            return io.BufferedReader(_Streams(file, bz2.BZ2Decompressor), _CHUNK)
         case "xz":
-            return cast(BinaryIO, lzma.LZMAFile(file))
+            return io.BufferedReader(_Streams(file, lzma.LZMADecompressor), _CHUNK)
         case "zstd":
             import pyarrow  # 0.1 s, which only who needs it should wait for
 
-            return io.BufferedReader(pyarrow.CompressedInputStream(file, "zstd"), 1 << 16)
+            return io.BufferedReader(pyarrow.CompressedInputStream(file, "zstd"), _CHUNK)
     return file
+
+
+class _Streams(io.RawIOBase):
+    """Compressed streams behind each other as one. Those of the standard library end in silence where another stream
+    should begin and something else stands."""
+
+    def __init__(self, file: io.BufferedReader, new: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
+        self._file = file
+        self._new = new
+        self._decompressor = new()
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """See `io.RawIOBase`."""
+        while True:
+            raw = b""
+            if self._decompressor.eof:
+                if not (raw := self._behind(self._decompressor.unused_data)):
+                    return 0
+                self._decompressor = self._new()
+            elif self._decompressor.needs_input and not (raw := self._file.read(_CHUNK)):
+                raise EOFError("it ends within a stream")
+            if text := self._decompressor.decompress(raw, len(buffer)):
+                buffer[: len(text)] = text
+                return len(text)
+
+    def _behind(self, raw: bytes) -> bytes:
+        """What stands behind the end of a stream, but for zeros, which xz may be filled up with."""
+        while not (raw := raw.lstrip(b"\0")):
+            if not (raw := self._file.read(_CHUNK)):
+                break
+        return raw
 
 
 def _damaged(path: Path, found: Compression | None, error: Exception) -> DataError:

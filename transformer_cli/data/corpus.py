@@ -94,7 +94,22 @@ def _file_pairs(corpus: Corpus) -> list[tuple[Path, Path]]:
             f"{len(sources)} files of sources and {len(targets)} of targets cannot be paired, first with first and so "
             f"on: {' | '.join(listed)}"
         )
+    _check_stars(corpus, sources, targets)
     return list(zip(sources, targets, strict=True))
+
+
+def _check_stars(corpus: Corpus, sources: list[Path], targets: list[Path]) -> None:
+    """DataError where names with one `*` on both sides, some of which match, show that files are missing."""
+    found = []
+    for named, paths in ((corpus.source, sources), (corpus.target, targets)):
+        if not isinstance(named, Path) or str(named).count("*") != 1 or paths == [named]:
+            return
+        before, after = map(len, str(named).split("*"))
+        found.append([str(path)[before : len(str(path)) - after] for path in paths])
+    if set(found[0]) & set(found[1]):
+        for one, other, source, target in zip(*found, sources, targets, strict=True):
+            if one != other:
+                raise DataError(f"{source} and {target} do not belong together by their names: is a file missing?")
 
 
 def _first_suspicious(source: Path, target: Path) -> str:

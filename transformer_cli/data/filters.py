@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from transformer_cli.config.schema import DataConfig
 from transformer_cli.data.corpus import Pair
 from transformer_cli.data.scripts import expected_scripts, in_other_script
-from transformer_cli.data.tokenizer import is_blank
+from transformer_cli.data.tokenizer import canonical, is_blank
 
 _CHUNK = 10_000  # pairs looked up at a time among those seen before
 
@@ -94,7 +94,7 @@ def drop_chosen(
 ) -> Iterator[Pair]:
     """The pairs of a corpus that the filters of `data.filters` let through; the others are counted.
 
-    `evaluated` holds the sources of the validation and test sets, without space around them, and is asked only by
+    `evaluated` holds the sources of the validation and test sets, `canonical`, and is asked only by
     `overlap`; `seen` knows the pairs of the corpora before, and is asked and told only by `duplicates`.
     """
     checks = list(_checks(data, evaluated))
@@ -106,7 +106,7 @@ def _checks(data: DataConfig, evaluated: Collection[str]) -> Iterator[tuple[str,
     """The name of each filter that looks at one pair alone, and what it leaves out."""
     chosen = data.filters
     if chosen.overlap:
-        yield "overlap", lambda pair: pair.source.strip() in evaluated
+        yield "overlap", lambda pair: canonical(pair.source) in evaluated
     if chosen.identical:
         yield "identical", has_equal_sides
     if (limit := chosen.length_ratio) is not None:

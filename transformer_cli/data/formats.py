@@ -16,6 +16,7 @@ from transformer_cli.config.schema import HubSet, Table
 from transformer_cli.data.json_text import json_lines, json_objects
 from transformer_cli.data.lines import Errors, read_lines
 from transformer_cli.errors import DataError
+from transformer_cli.log import is_quiet
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +169,7 @@ def _csv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]
             yield number, line.split(",")
             continue
         row = [line]
-        while (cells := _csv_cells("\n".join(row))) is None:
+        while (cells := _csv_cells("\n".join(row)) if '"' in row[-1] else None) is None:
             last, more = next(numbered, (0, ""))
             if not last or len(row) == _LONGEST_FIELD:
                 raise DataError(
@@ -262,13 +263,21 @@ def _hub_rows(hub: HubSet) -> Iterator[Any]:
             yield from (dict(zip(names, values, strict=True)) for values in zip(*batch.values(), strict=True))
 
 
-def _opened(hub: HubSet) -> Any:
+def _library(hub: HubSet) -> Any:
+    """The package `datasets`, as quiet as we are."""
     try:
         import datasets  # 0.8 s
     except ImportError as error:
         raise DataError(
             f"the set {hub.hub} is read by the package datasets, which is not installed: pip install datasets"
         ) from error
+    if is_quiet():
+        datasets.disable_progress_bars()
+    return datasets
+
+
+def _opened(hub: HubSet) -> Any:
+    datasets = _library(hub)
     folder = Path(hub.hub)
     if hub.revision is None and not folder.is_absolute():
         logger.warning("%s: no revision is named, so that another version of the set may be read next time", hub.hub)
@@ -286,8 +295,25 @@ def _opened(hub: HubSet) -> Any:
     return rows
 
 
+class _LibraryLog(logging.Handler):
+    """What `datasets` logs: its errors name the file that the exception behind them does not; the rest is passed on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR:
+            self.errors.append(record.getMessage())
+        else:
+            logger.log(record.levelno, "%s", record.getMessage())
+
+
 @contextmanager
 def _errors_of(hub: HubSet) -> Iterator[None]:
+    _library(hub)  # whose own handler comes with it
+    library, told = logging.getLogger("datasets"), _LibraryLog()
+    handlers, library.handlers = library.handlers, [told]
     try:
         yield
     except DataError:
@@ -298,4 +324,7 @@ def _errors_of(hub: HubSet) -> Iterator[None]:
         first: BaseException = error  # which the library often hides behind one that says nothing
         while first.__cause__ is not None:
             first = first.__cause__
-        raise DataError(f"the set {hub.hub} cannot be read: {str(first) or type(first).__name__}") from error
+        reason = told.errors[-1] if told.errors else str(first) or type(first).__name__
+        raise DataError(f"the set {hub.hub} cannot be read: {reason}") from error
+    finally:
+        library.handlers = handlers

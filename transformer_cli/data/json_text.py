@@ -32,7 +32,8 @@ def json_objects(path: Path, errors: Errors = "strict") -> Iterator[tuple[int, A
     is a list of objects. DataError for what is no JSON, or has no such list."""
     with open_bytes(path) as stream:
         text = _Text(_chunks(stream, str(path), errors), str(path))
-        if text.next() == "{":
+        within = text.next() == "{"
+        if within:
             _enter_list(text)
         elif text.next() != "[":
             raise text.error("a list of objects should begin here")
@@ -44,6 +45,9 @@ def json_objects(path: Path, errors: Errors = "strict") -> Iterator[tuple[int, A
                 text.take(",")
             value, source = text.value()
             yield number, _checked(value, source, f"{path}, record {number}", errors)
+        text.take("]")
+        if not within and text.next():
+            raise text.error("the list has ended, and something stands behind it: a document holds one list")
 
 
 def _enter_list(text: "_Text") -> None:

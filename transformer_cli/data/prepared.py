@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -19,7 +19,8 @@ from transformer_cli.errors import ConfigError, DataError
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = 1  # of what is kept; a change in how text is read, filtered or encoded makes it another
+_FORMAT = 2  # of what is kept; a change in how text is read, filtered or encoded makes it another
+_ON_TEXT = [f"transformer_cli.data.{module}" for module in ("lines", "formats", "tokenizer")]
 _FILES_NAMED = 4
 _COMMIT = re.compile("[0-9a-f]{40}")
 
@@ -81,9 +82,11 @@ class Preparation:
             return self._sampled_tokenizers(self.stream, settings)
         key = key_of(self._origin, settings.model_dump(mode="json", exclude={"sampling_alpha"}))
         if (kept := self._kept.record("tokenizer", key)) is not None:
+            _tell_again(kept)
             return Tokenizers.unpacked(kept["packed"].encode())
-        trained = train_tokenizers(self._pairs, settings)
-        self._kept.keep("tokenizer", key, {"packed": trained.packed().decode()})
+        with _Notices() as notices:
+            trained = train_tokenizers(self._pairs, settings)
+        self._kept.keep("tokenizer", key, {"packed": trained.packed().decode(), "notices": notices.messages})
         return trained
 
     def _pairs(self) -> Iterator[Pair]:
@@ -103,6 +106,7 @@ class Preparation:
         found = self._kept.dataset(key)
         if found is not None:
             logger.debug("the training text is taken from the cache %s", self._kept.folder)
+            _tell_again(found[1])
         elif self._kept.writable:
             encoding = _Encoding(self._config, self.text, tokenizers, self._threads)
             self._kept.keep_dataset(key, encoding, encoding.counted)
@@ -151,16 +155,46 @@ class _Encoding:
         self._threads = threads
         self._counts = FilterCounts()
         self._sizes = [0] * len(config.data.train)
+        self._notices = _Notices()
 
     def __iter__(self) -> Iterator[TokenDataset]:
         max_length = self._config.data.max_length
-        for corpus, pairs in enumerate(self._text.train_by_corpus(self._counts)):
-            for chunk in encode_chunks(pairs, self._tokenizers, self._counts, max_length, self._threads):
-                self._sizes[corpus] += len(chunk)
-                yield chunk
+        with self._notices:
+            for corpus, pairs in enumerate(self._text.train_by_corpus(self._counts)):
+                for chunk in encode_chunks(pairs, self._tokenizers, self._counts, max_length, self._threads):
+                    self._sizes[corpus] += len(chunk)
+                    yield chunk
         if not any(self._sizes):
             raise _nothing_left(self._config, self._counts)
 
     def counted(self) -> dict[str, Any]:
         """What the filters left out, and how many pairs of each corpus they did not."""
-        return {"counts": asdict(self._counts), "sizes": self._sizes}
+        return {"counts": asdict(self._counts), "sizes": self._sizes, "notices": self._notices.messages}
+
+
+class _Notices(logging.Handler):
+    """The warnings on the text that are given within its context, so that they can be given again when the text comes
+    from the cache."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one message."""
+        if record.getMessage() not in self.messages:
+            self.messages.append(record.getMessage())
+
+    def __enter__(self) -> "_Notices":
+        for name in _ON_TEXT:
+            logging.getLogger(name).addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in _ON_TEXT:
+            logging.getLogger(name).removeHandler(self)
+
+
+def _tell_again(kept: Mapping[str, Any]) -> None:
+    for message in kept["notices"]:
+        logger.warning("%s", message)

@@ -1,8 +1,9 @@
 """The text of an experiment: what is trained on, and what is kept out of it for validation and test.
 
 A set is either files of its own or `{hold_out: N}`: lines of the training corpora, chosen by a hash of (seed, source
-text). The choice does not depend on the order of the lines, and equal sources stay together, so that none is both
-trained on and tested; that is why a set can be somewhat larger than N.
+text). The choice does not depend on the order of the lines, and equal sources stay together, also where only their
+spaces or the composition of their characters differ, so that none is both trained on and tested; that is why a set can
+be somewhat larger than N.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from transformer_cli.config.schema import Config, HoldOut
 from transformer_cli.data.corpus import Pair, read_corpus, read_pairs
 from transformer_cli.data.filters import FilterCounts, SeenPairs, drop_chosen, drop_empty
 from transformer_cli.data.lines import Errors
+from transformer_cli.data.tokenizer import canonical
 from transformer_cli.errors import ConfigError, DataError
 
 
@@ -78,8 +80,8 @@ class Text:
         return {name: self._pairs(f"data.test.{name}") for name in self._config.data.test}
 
     def evaluated(self) -> set[str]:
-        """The sources of the validation and test sets, without space around them."""
-        return {pair.source.strip() for part in (self.valid(), *self.tests().values()) for pair in part}
+        """The sources of the validation and test sets, in the form that equal ones share."""
+        return {canonical(pair.source) for part in (self.valid(), *self.tests().values()) for pair in part}
 
     def _not_held_out(self, pairs: Iterator[Pair], counts: FilterCounts) -> Iterator[Pair]:
         for pair in pairs:
@@ -119,5 +121,7 @@ class Text:
         return next((key for key, (first, last) in self._ranges.items() if first <= value <= last), None)
 
     def _hash(self, source: str) -> int:
-        digest = hashlib.blake2b(f"{self._config.seed} {source}".encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(
+            f"{self._config.seed} {canonical(source)}".encode("utf-8", "surrogatepass"), digest_size=8
+        ).digest()
         return int.from_bytes(digest, "little")

@@ -61,9 +61,18 @@ _SILENT = 2  # errors only; they come as exceptions too
 _blank = re.compile(f"[{re.escape(SPACES + VANISHING)}]*").fullmatch
 
 
+_CLEANED = str.maketrans(dict.fromkeys(SPACES, " ") | dict.fromkeys(VANISHING, ""))
+
+
 def is_blank(text: str) -> bool:
     """Whether the normalisation `clean` leaves nothing of the text."""
     return _blank(text) is not None
+
+
+def canonical(text: str) -> str:
+    """The text without the differences that `clean` takes away: of composition, of spaces, and what vanishes."""
+    composed = text if text.isascii() else _nfc(text)
+    return " ".join(composed.translate(_CLEANED).split())
 
 
 class Tokenizer:

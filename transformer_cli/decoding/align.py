@@ -16,9 +16,23 @@ from transformer_cli.model.masks import padding_mask, target_mask
 Alignment = list[tuple[int, int]]
 
 
-@torch.inference_mode()
 def align(translator: Translator, translations: Sequence[Translation]) -> list[Alignment]:
-    """For each piece of each translation, in order, (number of the source piece, its own number), both from 0."""
+    """For each piece of each translation, in order, (number of the source piece, its own number), both from 0. One that
+    was put together from parts is aligned part by part."""
+    found = iter(_align(translator, [part for one in translations for part in one.parts or (one,)]))
+    aligned: list[Alignment] = []
+    for one in translations:
+        aligned.append([])
+        sources = pieces = 0  # of the parts before
+        for part in one.parts or (one,):
+            aligned[-1] += [(sources + i, pieces + j) for i, j in next(found)]
+            sources += len(part.source_ids)
+            pieces += len(part.ids)
+    return aligned
+
+
+@torch.inference_mode()
+def _align(translator: Translator, translations: Sequence[Translation]) -> list[Alignment]:
     real = [one for one in translations if one.ids]
     if not real:
         return [[] for _ in translations]

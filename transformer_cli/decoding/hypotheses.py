@@ -18,6 +18,8 @@ from transformer_cli.errors import UserError
 
 LengthPenalty = Literal["wu", "avg", "none"]
 
+NO_PROBABILITIES = "the model gives no probabilities (NaN): its training diverged; use an earlier checkpoint"
+
 
 @dataclass(frozen=True)
 class SpecialIds:
@@ -124,9 +126,7 @@ class Finished:
         for tokens, token_log_probs, log_probs, score, lengths, truncated, count, best in rows:
             chosen = [i for i in best if i < count][:n_best]
             if not chosen:
-                raise UserError(
-                    "the model gives no probabilities (NaN): its training diverged; use an earlier checkpoint"
-                )
+                raise UserError(NO_PROBABILITIES)
             ranked.append(
                 [
                     Hypothesis(

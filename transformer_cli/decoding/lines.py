@@ -1,5 +1,6 @@
 """Text streams in and out: what `translate` reads and the lines it writes."""
 
+import errno
 import io
 import json
 import logging
@@ -22,12 +23,17 @@ if TYPE_CHECKING:  # what is wrong with a stream can be told before PyTorch is l
 logger = logging.getLogger(__name__)
 
 _LONG_LINES_NAMED = 10
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what only writing can fail with
 
 
-def argument_lines(arguments: Iterable[str], errors: Errors) -> Iterator[str]:
-    """Words of the command line as UTF-8, which Python has read by the locale."""
-    for number, argument in enumerate(arguments, start=1):
-        yield " ".join(lines_of(io.BytesIO(os.fsencode(argument)), f"argument {number}", errors))
+def argument_line(argument: str, name: str, errors: Errors) -> str:
+    """A word of the command line as UTF-8, which Python has read by the locale; `name` is what an error calls it."""
+    return " ".join(lines_of(io.BytesIO(os.fsencode(argument)), name, errors))
+
+
+def is_shown_with(target: Path | None) -> bool:
+    """Whether what is written to `target` and a progress bar would stand in each other's way."""
+    return target is None and sys.stdout is not None and sys.stdout.isatty()
 
 
 def input_lines(source: Path | None, errors: Errors) -> Iterator[str]:
@@ -60,6 +66,8 @@ def check_output(target: Path, sources: Iterable[Path], flag: str = "--output") 
         raise ConfigError(f"{flag} {target} is a folder: name a file")
     if not target.absolute().parent.is_dir():
         raise ConfigError(f"cannot write {target}: there is no folder {target.parent}")
+    if not os.access(target if target.exists() else target.absolute().parent, os.W_OK):
+        raise ConfigError(f"cannot write {target}: {os.strerror(errno.EACCES)}")
     for source in sources:
         if target.exists() and source.exists() and source.samefile(target):
             raise ConfigError(f"{flag} is {source}, which is to be read: it would be lost")
@@ -67,24 +75,38 @@ def check_output(target: Path, sources: Iterable[Path], flag: str = "--output") 
 
 @contextmanager
 def output_stream(target: Path | None) -> Iterator[IO[str]]:
-    """A UTF-8 stream with \\n line ends whatever the locale: a file, or standard output for None.
+    """A UTF-8 stream with \\n line ends whatever the locale: a file, or standard output for None. DataError when it
+    cannot be written, or a disk is full.
 
     A file is whole or not there at all only as far as its lines: those written before an error stay.
     """
-    if target is None:
-        if sys.stdout is None:
-            raise DataError("there is no standard output: name a file with --output")
-        assert hasattr(sys.stdout, "reconfigure")
-        sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")
-        yield sys.stdout
-        sys.stdout.flush()
-        return
+    name = "standard output" if target is None else str(target)
     try:
-        stream = target.open("w", encoding="utf-8", newline="\n")
+        if target is None:
+            yield (stream := _standard_output())
+            stream.flush()
+            return
+        with _opened(target) as stream:
+            yield stream
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise DataError(f"cannot write {name}: {error.strerror}") from error
+
+
+def _standard_output() -> IO[str]:
+    if sys.stdout is None:
+        raise DataError("there is no standard output: name a file with --output")
+    assert hasattr(sys.stdout, "reconfigure")
+    sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")
+    return sys.stdout
+
+
+def _opened(target: Path) -> IO[str]:
+    try:
+        return target.open("w", encoding="utf-8", newline="\n")
     except OSError as error:
         raise DataError(f"cannot write {target}: {error.strerror}") from error
-    with stream:
-        yield stream
 
 
 def text_lines(index: int, translations: "Iterable[Translation]", numbered: bool, scores: bool) -> Iterator[str]:
@@ -134,25 +156,25 @@ def json_lines(
 class LongLines:
     """Lines longer than any that a model was trained on, which it may translate badly: each is named, up to ten."""
 
-    def __init__(self, max_length: int, split: bool = False) -> None:
-        """With `split` what is told of each line is its longest sentence."""
-        self._max_length = max_length
+    def __init__(self, longest: int, split: bool = False) -> None:
+        """`longest`: the pieces of the longest source in training. With `split` what is told of each line is its
+        longest sentence."""
+        self._longest = longest
         self._words = (
-            "line %d has a sentence of %d pieces, more than any in training (data.max_length %d): its translation may "
-            "be poor"
+            "line %d has a sentence of %d pieces, more than any in training (at most %d): its translation may be poor"
             if split
-            else "line %d has %d pieces, more than any line in training (data.max_length %d): its translation may be "
-            "poor. --split-sentences translates sentence by sentence"
+            else "line %d has %d pieces, more than any line in training (at most %d): its translation may be poor. "
+            "--split-sentences translates sentence by sentence"
         )
         self._count = 0
 
     def note(self, number: int, pieces: int) -> None:
         """A line by its number from 1, and how many pieces it, or its longest sentence, has."""
-        if pieces <= self._max_length:
+        if pieces <= self._longest:
             return
         self._count += 1
         if self._count <= _LONG_LINES_NAMED:
-            logger.warning(self._words, number, pieces, self._max_length)
+            logger.warning(self._words, number, pieces, self._longest)
 
     def tell(self) -> None:
         """How many there were, if not all were named."""

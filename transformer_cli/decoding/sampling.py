@@ -100,14 +100,14 @@ def _draw(log_probs: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:
     """
     count = sampling.top_k or log_probs.shape[-1]
     likely, ids = (log_probs / sampling.temperature).topk(min(count, log_probs.shape[-1]), dim=-1)
-    probabilities = likely.double().softmax(-1)  # (B, W, k), largest first
+    probabilities = likely.to(uniform.device).double().softmax(-1)  # (B, W, k), largest first
     below = probabilities.cumsum(-1)
     before = below - probabilities
     allowed = (before < sampling.top_p) & (probabilities > 0)  # the first always is
     total = (probabilities * allowed).sum(-1, keepdim=True)
     place = (below < uniform.unsqueeze(-1) * total).sum(-1, keepdim=True)
     last = allowed.sum(-1, keepdim=True) - 1
-    return ids.gather(-1, place.clamp(max=last).clamp(min=0)).squeeze(-1)
+    return ids.gather(-1, place.clamp(max=last).clamp(min=0).to(ids.device)).squeeze(-1)
 
 
 def _uniform(src: Tensor, src_mask: Tensor, samples: int, longest: int, seed: int) -> Tensor:
@@ -120,4 +120,5 @@ def _uniform(src: Tensor, src_mask: Tensor, samples: int, longest: int, seed: in
         return torch.from_numpy(np.stack([np.random.default_rng(stream).random(longest) for stream in streams]))
 
     real = [row[mask[0]].tolist() for row, mask in zip(src, src_mask, strict=True)]
-    return torch.stack([of(ids) for ids in real]).to(src.device)
+    # Apple's GPUs have no fp64: there this part is the processor's.
+    return torch.stack([of(ids) for ids in real]).to("cpu" if src.device.type == "mps" else src.device)

@@ -1,5 +1,6 @@
 """The log-probability of translations that are given, with the whole target known at once (teacher forcing)."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -9,8 +10,11 @@ import torch
 from transformer_cli.data.batching import pad_sequences
 from transformer_cli.data.corpus import Pair
 from transformer_cli.data.tokenizer import BOS, EOS, PAD
+from transformer_cli.decoding.hypotheses import NO_PROBABILITIES
 from transformer_cli.decoding.translator import DEFAULT_BATCH_SIZE, Translator
-from transformer_cli.errors import LineError
+from transformer_cli.device import is_out_of_memory
+from transformer_cli.errors import LineError, UserError
+from transformer_cli.log import LOGGER
 from transformer_cli.model.masks import padding_mask, target_mask
 
 _BATCHES_IN_WINDOW = 8  # pairs of this many batches are sorted by length together
@@ -29,8 +33,10 @@ class Score:
 def score(translator: Translator, pairs: Iterable[Pair], batch_size: int = DEFAULT_BATCH_SIZE) -> Iterator[Score]:
     """The scores of the pairs, in order. They equal those of a search wherever the text encodes to the pieces found.
 
-    LineError for a pair beyond learned positions.
+    Where memory runs out fewer are scored together. LineError for a pair beyond learned positions or memory, UserError
+    when the model gives no numbers.
     """
+    cells = _LOGITS // translator.tokenizers.target.vocab_size
     remaining = iter(pairs)
     first = 1
     while window := list(islice(remaining, batch_size * _BATCHES_IN_WINDOW)):
@@ -42,10 +48,25 @@ def score(translator: Translator, pairs: Iterable[Pair], batch_size: int = DEFAU
         waiting = sorted(range(len(window)), key=lambda i: -max(len(sources[i]), len(targets[i])))
         while waiting:
             longest = max(len(sources[waiting[0]]), len(targets[waiting[0]])) + 1
-            size = max(1, min(batch_size, _LOGITS // (longest * translator.tokenizers.target.vocab_size)))
-            batch, waiting = waiting[:size], waiting[size:]
-            found = score_ids(translator, [sources[i] for i in batch], [targets[i] for i in batch])
+            size = max(1, min(batch_size, cells // longest))
+            batch = waiting[:size]
+            try:
+                found = list(score_ids(translator, [sources[i] for i in batch], [targets[i] for i in batch]))
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if len(batch) == 1:
+                    number = first - len(window) + batch[0]
+                    raise LineError(
+                        number, f"has {longest - 1} pieces, which do not fit into memory ({error})"
+                    ) from error
+                cells = len(batch) * longest // 2
+                LOGGER.warning("out of memory with %d pairs at once: from here on about half as many", len(batch))
+                continue
+            if not all(math.isfinite(one.log_prob) for one in found):
+                raise UserError(NO_PROBABILITIES)
             scores |= zip(batch, found, strict=True)
+            waiting = waiting[size:]
         yield from (scores[i] for i in range(len(window)))
 
 

@@ -49,7 +49,11 @@ _BATCHES_IN_WINDOW = 8  # lines of this many batches are sorted by length togeth
 # model was trained on comes out badly in one piece, too.
 _LONGEST_IN_ONE = 1024
 _SPACE = "\u2581"  # as SentencePiece writes it
-_WITHOUT_SPACES = ("zh", "ja", "th", "lo", "km", "my")
+# Languages that put no space between two sentences.
+_WITHOUT_SPACES = (
+    *("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh", "ja", "jpn"),
+    *("th", "tha", "lo", "lao", "km", "khm", "my", "mya"),
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Translation:
     """One translation of one line. An empty line has the empty translation, of log-probability 0 and no steps.
 
     `ids`: its pieces without the end symbol; `token_log_probs`: one a step, so the end symbol's is the last unless the
-    translation was truncated; `source_ids`: the pieces of the line.
+    translation was truncated; `source_ids`: the pieces of the line; `parts`: what it was put together from, if it was.
     """
 
     text: str
@@ -68,6 +72,7 @@ class Translation:
     ids: tuple[int, ...] = ()
     token_log_probs: tuple[float, ...] = ()
     source_ids: tuple[int, ...] = ()
+    parts: tuple["Translation", ...] = ()
 
 
 class Line(NamedTuple):
@@ -82,13 +87,21 @@ class Translator:
     """Translates. Usually made by `Translator.load("runs/NAME")`."""
 
     def __init__(
-        self, model: Transformer, tokenizers: Tokenizers, config: Config, device: torch.device, precision: Precision
+        self,
+        model: Transformer,
+        tokenizers: Tokenizers,
+        config: Config,
+        device: torch.device,
+        precision: Precision,
+        longest_source: int | None = None,
     ) -> None:
+        """`longest_source`: pieces of the longest source in its training, where that is known."""
         self.model = model
         self.tokenizers = tokenizers
         self.config = config
         self.device = device
         self.precision = precision
+        self.longest_source = longest_source
         self._searched: StepModel[Any] | None = None  # made when it is needed, for the weights may still change
         self._cells = decoding_cells(device)
         self._positions = _learned_positions(config)
@@ -115,7 +128,8 @@ class Translator:
         def prepared(model: Transformer) -> Transformer:
             return model.to(place, DTYPES[chosen])
 
-        translator = cls(prepared(load_model(file, tokenizers, form)), tokenizers, file.config, place, chosen)
+        model = prepared(load_model(file, tokenizers, form))
+        translator = cls(model, tokenizers, file.config, place, chosen, file.longest_source)
         others = []
         for member in ensemble:
             other = checkpoint.read(locate(Path(member)))
@@ -163,7 +177,6 @@ class Translator:
                 )
             forced = self.tokenizers.target.encode_batch(begun)
             texts = [Line(*line) for line in zip(count(first), sources, forced, strict=False)]
-            self._check_positions(texts)
             parts = [self._parts(line) for line in texts]
             found = self._translate_window(searched, [*chain.from_iterable(parts)], decoding, batch_size, sampling)
             for of_line in parts:
@@ -188,7 +201,10 @@ class Translator:
 
     def as_file(self, origin: Mapping[str, Any]) -> checkpoint.ModelFile:
         """What to write so that `load` finds this model again; `origin` tells where it comes from."""
-        return checkpoint.ModelFile(self.config, self.tokenizers.protos(), dict(self.model.named_parameters()), origin)
+        weights = dict(self.model.named_parameters())
+        return checkpoint.ModelFile(
+            self.config, self.tokenizers.protos(), weights, origin, longest_source=self.longest_source
+        )
 
     def _translate_window(
         self,
@@ -219,8 +235,9 @@ class Translator:
 
     def _parts(self, line: Line) -> list[Line]:
         """The line itself, or what it is cut into when it is far too long."""
-        size = self.config.data.max_length
-        if len(line.source) <= max(_LONGEST_IN_ONE, size):
+        most = self._positions - 1  # the end symbol takes one
+        size = min(self.config.data.max_length, most)
+        if len(line.source) <= min(max(_LONGEST_IN_ONE, size), most):
             return [line]
         pieces = self.tokenizers.source.pieces(line.source)
         bounds = [0]
@@ -245,15 +262,6 @@ class Translator:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         LOGGER.warning("out of memory with %d lines at once: from here on about half as many", len(batch))
-
-    def _check_positions(self, lines: list[Line]) -> None:
-        for line in lines:
-            if len(line.source) + 1 > self._positions:
-                raise LineError(
-                    line.number,
-                    f"has {len(line.source)} pieces, and this model's learned positions (model.max_positions "
-                    f"{self._positions}) take at most {self._positions - 1}: split the line",
-                )
 
     def _search(
         self, searched: StepModel[Any], lines: list[Line], decoding: DecodingConfig, sampling: Sampling | None
@@ -306,6 +314,7 @@ def joined(parts: Sequence[Translation], separator: str) -> Translation:
         ids=tuple(i for part in parts for i in part.ids),
         token_log_probs=tuple(x for part in parts for x in part.token_log_probs),
         source_ids=tuple(i for part in parts for i in part.source_ids),
+        parts=tuple(parts),
     )
 
 

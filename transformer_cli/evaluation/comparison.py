@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+from transformer_cli.config.schema import DataConfig
 from transformer_cli.evaluation.scores import (
     LOWER_IS_BETTER,
     NAMES,
@@ -103,6 +104,14 @@ class Comparison:
                 texts |= {baseline: changed.baseline, name: changed.hypothesis}
                 width = max(map(len, texts))
                 yield from (f"    {key:<{width}}  {text}" for key, text in texts.items() if text is not None)
+
+
+def unlike_languages(one: DataConfig, baseline: DataConfig) -> Iterator[str]:
+    """In words, if two systems are known to translate between different languages."""
+    pairs = [(data.source_lang, data.target_lang) for data in (one, baseline)]
+    if any("und" not in both and both[0] != both[1] for both in zip(*pairs, strict=True)):
+        shown = [f"{source} to {target}" for source, target in pairs]
+        yield f"one system translates {shown[0]} and the other {shown[1]}: a comparison on the same text says little"
 
 
 def compare(one: EvaluationSet, hypotheses: Sequence[str], baseline: Sequence[str], measure: Measure) -> Comparison:

@@ -32,7 +32,13 @@ def lengths(runs: Mapping[str, RunHistory]) -> Iterator[Bars]:
         for side, colour in (("source", COLOURS[0]), ("target", COLOURS[1])):
             if known := run.text.get("lengths", {}).get(side):
                 title = f"Lines of the {side}" + (f", {name}" if len(runs) > 1 else "")
-                yield Bars(f"{name}_{side}_lengths", title, known["width"], known["counts"], colour)
+                yield Bars(
+                    f"{name.strip('/').replace('/', '_')}_{side}_lengths",
+                    title,
+                    known["width"],
+                    known["counts"],
+                    colour,
+                )
 
 
 def colour_of(place: int) -> str:

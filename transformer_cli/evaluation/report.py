@@ -50,6 +50,7 @@ class Reported(NamedTuple):
 
 def load_run(folder: Path) -> Reported:
     """A run directory with its model and test sets, as far as they can be had."""
+    folder = folder.absolute()  # `.` has no name
     translator, tests, notes = None, {}, []
     try:
         translator = Translator.load(folder, "cpu", "fp32")
@@ -340,7 +341,8 @@ def _text(runs: Mapping[str, Reported], histograms: Sequence[Bars]) -> str:
         return note("The run has not noted it.")
     head = ["", *_heads(known, runs)]
     columns = [_of_text(text) for text in known.values()]
-    rows = [[label, *(column.get(label, "") for column in columns)] for label in columns[0]]
+    labels = dict.fromkeys(label for column in columns for label in column)
+    rows = [[label, *(column.get(label, "") for column in columns)] for label in labels]
     return table(head, rows, "Size of the text", range(1, len(head))) + _charts(histograms)
 
 

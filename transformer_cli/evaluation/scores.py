@@ -225,18 +225,27 @@ def _install(extra: str) -> str:
     return f'pip install "transformer-cli[{extra}]"'
 
 
+def has_own_tokenizer(language: str) -> bool:
+    """Whether BLEU's usual tokenizer is not for text in `language`, a tag as of `metric_tokenizer`."""
+    return _subtag(language) in (*_CHINESE, *_MECAB)
+
+
 def metric_tokenizer(language: str) -> str:
     """BLEU's tokenizer for text in `language`, a BCP-47 tag of which the first subtag counts.
 
     `zh` for Chinese and what else is written in its characters (`cmn`, `yue`, `wuu`, `lzh`), MeCab for Japanese and
     Korean, `13a` otherwise. Without the packages of the extras `ja` and `ko` it is `char`, which is logged once.
     """
-    subtag = language.lower().replace("_", "-").partition("-")[0]
+    subtag = _subtag(language)
     if subtag in _CHINESE:
         return "zh"
     if subtag in _MECAB:
         return _mecab_or_char(_MECAB[subtag])
     return "13a"
+
+
+def _subtag(language: str) -> str:
+    return language.lower().replace("_", "-").partition("-")[0]
 
 
 @cache  # one notice a process and language

@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+from transformer_cli.config.corpora import language_suffix
 from transformer_cli.config.load import load_config
 from transformer_cli.config.schema import Config
 from transformer_cli.data.lines import Errors, read_lines
 from transformer_cli.data.split import Text
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.evaluation.scores import named_set
-
-_SCRIPT_NEEDS_ITS_TOKENIZER = ("zh", "ja", "ko")
+from transformer_cli.evaluation.scores import has_own_tokenizer, named_set
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,6 @@ def _parallel(files: Sequence[Path], limit: int | None, errors: Errors) -> Itera
 
 
 def language_of(reference: Path) -> str:
-    """The language in a file's suffix where the metrics must know it (zh, ja, ko), else `und`."""
-    suffix = reference.suffix.removeprefix(".").lower()
-    return suffix if suffix.split("-")[0] in _SCRIPT_NEEDS_ITS_TOKENIZER else "und"
+    """The language in a file's suffix where BLEU has a tokenizer of its own for it, as of Chinese; else `und`."""
+    suffix = language_suffix(reference)
+    return suffix if has_own_tokenizer(suffix) else "und"

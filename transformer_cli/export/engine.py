@@ -16,7 +16,7 @@ from transformer_cli.data.tokenizer import BOS, EOS, PAD
 from transformer_cli.decoding.hypotheses import Hypothesis, length_penalty
 from transformer_cli.decoding.sampling import Sampling
 from transformer_cli.decoding.translator import Line, Translator
-from transformer_cli.errors import ConfigError, LineError
+from transformer_cli.errors import ConfigError
 from transformer_cli.export.ctranslate2 import module, positions
 
 _SHORT_FIRST = -5.0  # an alpha by which the engine gives those first that were finished first
@@ -34,7 +34,12 @@ class CTranslate2Translator(Translator):
         the log-probabilities of pieces only when asked once more, which `token_log_probs` has it do. ConfigError when
         this machine cannot compute in it."""
         super().__init__(
-            translator.model, translator.tokenizers, translator.config, translator.device, translator.precision
+            translator.model,
+            translator.tokenizers,
+            translator.config,
+            translator.device,
+            translator.precision,
+            translator.longest_source,
         )
         place = "cuda" if translator.device.type == "cuda" else "cpu"
         try:
@@ -44,27 +49,18 @@ class CTranslate2Translator(Translator):
         except (RuntimeError, ValueError) as error:
             raise ConfigError(f"CTranslate2 cannot use {folder} in {compute_type}: {error}") from error
         self._token_log_probs = token_log_probs
-        self._rows = len(positions(translator.model.source_positions))
+        self._positions = min(self._positions, len(positions(translator.model.source_positions)))
         target = translator.tokenizers.target
         self._ids = {piece: i for i, piece in enumerate(target.pieces(range(target.vocab_size)))}
-
-    def _check_positions(self, lines: list[Line]) -> None:
-        for line in lines:
-            if len(line.source) + 1 > self._rows:
-                raise LineError(
-                    line.number,
-                    f"has {len(line.source)} pieces, and the exported model takes at most {self._rows - 1}: split the "
-                    "line, or translate without --engine ctranslate2",
-                )
 
     def _search(
         self, searched: object, lines: list[Line], decoding: DecodingConfig, sampling: Sampling | None
     ) -> list[list[Hypothesis]]:
         if sampling is not None or any(line.prefix for line in lines):
             raise ConfigError("--engine ctranslate2 neither samples nor takes prefixes: leave the engine out for that")
-        check_decoding(decoding)
+        check_decoding(decoding, self._token_log_probs)
         found: list[list[Hypothesis]] = [[] for _ in lines]
-        limits = [min(self._limit(line, decoding), self._rows) for line in lines]
+        limits = [self._limit(line, decoding) for line in lines]
         waiting = list(range(len(lines)))
         longest = max(limits)
         while waiting:
@@ -136,8 +132,13 @@ class CTranslate2Translator(Translator):
         ]
 
 
-def check_decoding(decoding: DecodingConfig) -> None:
+def check_decoding(decoding: DecodingConfig, token_log_probs: bool) -> None:
     """ConfigError for settings that the engine would understand otherwise."""
+    if token_log_probs and decoding.repetition_penalty != 1.0:
+        raise ConfigError(
+            f"--repetition-penalty {decoding.repetition_penalty} is not in the log-probabilities of pieces that "
+            "--engine ctranslate2 tells with --format jsonl: leave one of the three out"
+        )
     for name in ("min_length", "no_repeat_ngram_size"):
         if value := getattr(decoding, name):
             raise ConfigError(

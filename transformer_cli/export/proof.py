@@ -1,5 +1,6 @@
 """The proof that an exported model translates as ours does."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from transformer_cli.decoding.translator import Translation, Translator
 from transformer_cli.errors import UserError
 from transformer_cli.export.ctranslate2 import check_folder, export, module
 from transformer_cli.export.engine import CTranslate2Translator
+from transformer_cli.log import LOGGER
 
 _TIE = 1e-4  # difference of log-probability within which two translations count as equally good
 
@@ -17,7 +19,8 @@ _TIE = 1e-4  # difference of log-probability within which two translations count
 def export_with_proof(
     translator: Translator, folder: Path, quantization: str | None, lines: Sequence[str]
 ) -> Iterator[str]:
-    """Export once both engines have translated the lines alike; yields what the comparison found, in words.
+    """Export once both engines have translated the lines alike; yields what the comparison found, in words. Lines that
+    come out differently are told one by one.
 
     UserError, and no folder, when a line comes out differently and it is no tie. The comparison is of the unquantized
     model; of a quantized one it is said how many lines come out the same.
@@ -29,10 +32,8 @@ def export_with_proof(
         for beam_size in sorted({1, max(translator.config.decoding.beam_size, 2)}):
             found = differences(translator, engine, lines, beam_size)
             for one in found:
-                yield (
-                    f"{'tie' if one.tie else 'DIFFERENT'}: {one.line}\n  torch        {one.ours.score:.6f}  "
-                    f"{one.ours.text}\n  ctranslate2  {one.theirs.score:.6f}  {one.theirs.text}"
-                )
+                level = logging.INFO if one.tie else logging.WARNING
+                LOGGER.log(level, "%s", one.in_words())
             if any(not one.tie for one in found):
                 raise UserError(
                     "the exported model translates some lines differently (above), so nothing is exported. A model "
@@ -59,6 +60,13 @@ class Difference:
     ours: Translation
     theirs: Translation
     tie: bool
+
+    def in_words(self) -> str:
+        """The line and both translations with their scores."""
+        return (
+            f"{'a tie' if self.tie else 'DIFFERENT'}: {self.line}\n  torch        {self.ours.score:.6f}  "
+            f"{self.ours.text}\n  ctranslate2  {self.theirs.score:.6f}  {self.theirs.text}"
+        )
 
 
 def differences(ours: Translator, theirs: Translator, lines: Sequence[str], beam_size: int) -> list[Difference]:

@@ -6,27 +6,31 @@ Everything is done up to a forward and a backward pass of the largest batch; no 
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from statistics import median
 
 import numpy as np
 import torch
 
 from transformer_cli.config.schema import Config
-from transformer_cli.data.batching import Indices, make_batch, micro_batches, plan_epoch
+from transformer_cli.data.batching import Indices, Update, plan_epoch
 from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.data.prepared import Preparation
 from transformer_cli.data.stream import Place, Stream, Window
-from transformer_cli.data.tokenizer import PAD, Tokenizers
-from transformer_cli.device import attention_form, autocast, choose_device, set_threads, training_precision
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.decoding.translator import load_tokenizers
+from transformer_cli.device import choose_device, set_threads, training_precision
 from transformer_cli.errors import DataError
+from transformer_cli.log import LOGGER
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.training.distributed import started
+from transformer_cli.training.alarms import Alarms
+from transformer_cli.training.distributed import Processes, started
 from transformer_cli.training.feed import update_size
-from transformer_cli.training.loss import fused_cross_entropy
+from transformer_cli.training.job import build_model
 from transformer_cli.training.pictures import check_tensorboard
+from transformer_cli.training.resume import weights_to_start_from
 from transformer_cli.training.schedule import peak_rate
-from transformer_cli.training.step import batch_loss
+from transformer_cli.training.step import Updater
+from transformer_cli.training.validate import Validator, check_positions, score_texts
 
 _TIMED_UPDATES = 8
 _PADDED_UPDATES = 1000  # or somewhat more, from which the padding of all is told
@@ -40,12 +44,15 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
     rank, processes = started()
     if rank > 0:
         return
-    check_tensorboard(config.training)
+    base = weights_to_start_from(config)
+    config = config if base is None else base.config
     device = choose_device(config.device)
     precision = training_precision(config.precision, device, config.model.d_model)
     used_threads = set_threads(threads)
+    score_texts(["x"], ["x"], config)  # a metric that cannot be computed here
+    check_tensorboard(config.training)
     prepared = Preparation(config, used_threads, writable=False)
-    tokenizers = prepared.tokenizers()
+    tokenizers = prepared.tokenizers() if base is None else load_tokenizers(base.tokenizers)
     if prepared.stream is None:
         dataset, counts = prepared.dataset(tokenizers)
         yield f"training text   {counts.summary(config.data)}"
@@ -54,62 +61,62 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
         dataset = window.dataset
         yield f"training text   streamed from {prepared.stream.shards:,} shards; what is said here is of its beginning:"
         yield f"                {window.end.counts.summary(config.data)}"
-    for name, pairs in {"valid": prepared.text.valid(), **prepared.text.tests()}.items():
+    valid, tests = prepared.text.valid(), prepared.text.tests()
+    for name, pairs in {"valid": valid, **tests}.items():
         yield f"{name + ' text':<15} {len(pairs):,} pairs"
     yield from _lengths(dataset, tokenizers)
+    validator = Validator(config, tokenizers, valid)
+    for name, pairs in tests.items():
+        check_positions(config, tokenizers, f"data.test.{name}", pairs)
+    for alarm in Alarms(config, tokenizers.target.vocab_size).at_start(dataset, validator.dataset):
+        LOGGER.warning("%s", alarm)
 
     settings = config.training
     # Of a stream each process brings updates of its own, of its share in size.
     sharing, bringing = (processes, 1) if prepared.stream is None else (1, processes)
-    cut = partial(
-        micro_batches,
-        dataset=dataset,
-        batch_size=settings.batch_size,
-        batch_type=settings.batch_type,
-        processes=sharing,
-    )
     updates = plan_epoch(dataset, update_size(config) // bringing, settings.batch_type, config.seed, 0)
-    some = updates[:: max(len(updates) // _PADDED_UPDATES, 1)]
-    parts = [part for update in some for part in cut(update)]
+    model = build_model(config, base, tokenizers, device, precision)
+    shared_by = Processes()
+    shared_by.count = sharing
+    updater = Updater(model, settings, config.seed, device, precision, shared_by=shared_by)
     planned = "an epoch" if prepared.stream is None else "a window"
     yield (
-        f"{planned:<15} {len(updates):,} steps of {len(dataset) / len(updates):,.0f} pairs on average; "
+        f"{planned:<15} {len(updates):,} steps of {updates.pairs / len(updates):,.0f} pairs on average; "
         f"{settings.max_steps:,} steps are {settings.max_steps / len(updates):.1f} {planned.split()[1]}s"
     )
+    some = updates[:: max(len(updates) // _PADDED_UPDATES, 1)]
+    parts = [part for update in some for part in updater.cut(dataset, update)]
     yield f"padding         {_padding(dataset, parts):.1%} of the cells of {planned}"
-
-    form = attention_form(device, precision)
-    vocabularies = tokenizers.source.vocab_size, tokenizers.target.vocab_size
-    model = Transformer(config.model, *vocabularies, pad=PAD, form=form).to(device).train()
     yield from _parameters(model)
     yield f"learning rate   at most {peak_rate(config):.2e}"
     if settings.warmup_steps > settings.max_steps:
         yield f"warning         training ends before its warm-up does, at step {settings.warmup_steps}"
 
-    def seconds(part: Indices) -> float:
-        started = time.perf_counter()
-        batch = make_batch(dataset, part).to(device)
-        with autocast(device, precision):
-            sums = batch_loss(model, batch, fused_cross_entropy, settings.label_smoothing)
-        torch.autograd.backward(sums.loss / max(len(part), 1))
-        float(sums.nll)  # wait for the device
-        return time.perf_counter() - started
-
-    largest = max(cut(updates.largest(settings.batch_size, settings.batch_type)), key=dataset.cells)
-    seconds(largest)
+    largest = updater.try_largest(dataset, [updates.largest(settings.batch_size, settings.batch_type)])
+    assert largest is not None, "an update has pairs"
     size = f"{len(largest):,} pairs of up to {dataset.sizes(largest).max()} pieces"
-    yield f"memory          {_peak_memory(device)} at the largest batch, {size}"
     weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    moments = 2 * weights  # of Adam, which come with its first step
+    yield f"memory          {_peak_memory(device, moments)} at the largest batch, {size}"
     kept = settings.keep_last + settings.keep_best
     yield f"disk            {(3 * kept + 1) * weights / 2**20:,.0f} MiB for {kept} checkpoints and the model"
     chosen = np.linspace(0, len(updates) - 1, min(_TIMED_UPDATES, len(updates)), dtype=int)
-    each = [sum(seconds(part) for part in cut(updates[i])[::sharing]) for i in chosen]
+    each = [_seconds(updater, dataset, updates[i]) for i in chosen]
     hours = median(each) * settings.max_steps / 3600
     of_each = f"{used_threads} thread{'s' if used_threads > 1 else ''}"
     yield (
         f"time            about {_duration(hours)} for {settings.max_steps:,} steps on {device} in {precision} with "
         f"{of_each if processes == 1 else f'{processes} processes of {of_each}'}, validations not counted"
     )
+
+
+def _seconds(updater: Updater, dataset: TokenDataset, update: Update) -> float:
+    """How long the share of the first process takes."""
+    parts = updater.shared_by.share(updater.cut(dataset, update))
+    started = time.perf_counter()
+    for part in parts:
+        updater.forward_and_backward(dataset, part)
+    return time.perf_counter() - started
 
 
 def _first_window(stream: Stream, tokenizers: Tokenizers, threads: int, processes: int) -> Window:
@@ -154,15 +161,15 @@ def _parameters(model: Transformer) -> Iterator[str]:
     yield f"  {'vocabulary':<13} {total:,}"
 
 
-def _peak_memory(device: torch.device) -> str:
+def _peak_memory(device: torch.device, moments: int) -> str:
     if device.type == "cuda":
-        return f"{torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB"
+        return f"{(torch.cuda.max_memory_allocated(device) + moments) / 2**30:.2f} GiB"
     if sys.platform == "win32":
         return "not measured"
     import resource
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return f"{peak / (2**30 if sys.platform == 'darwin' else 2**20):.2f} GiB"
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 2**10)
+    return f"{(peak + moments) / 2**30:.2f} GiB"
 
 
 def _duration(hours: float) -> str:

@@ -32,6 +32,8 @@ class Feed(Protocol):
     """Those that compute the parts of one update."""
     counts: FilterCounts | None
     """What was read and left out, where that is known before training."""
+    longest_source: int | None
+    """Pieces of the longest source, where that is known before training."""
 
     @property
     def dataset(self) -> TokenDataset:
@@ -64,6 +66,7 @@ class Planned:
         self, dataset: TokenDataset, counts: FilterCounts, config: Config, sampler: Sampler | None, group: Processes
     ) -> None:
         self.dataset = dataset
+        self.longest_source: int | None = int(dataset.source.lengths(np.arange(len(dataset))).max())
         self.counts: FilterCounts | None = counts
         self.shared_by = group
         self._config = config
@@ -108,6 +111,7 @@ class Streamed:
     """Updates of what this process reads of a stream; the next window is read while one is trained on."""
 
     shared_by = Processes()
+    longest_source: int | None = None
 
     def __init__(
         self,
@@ -178,7 +182,7 @@ class Streamed:
 
     def _begin(self, place: Place) -> None:
         """Stand at the first window with pairs from a place on."""
-        self._place, self._counts = place, place.counts
+        self._place, self._end, self._counts = place, place, place.counts
         self._windows = self._stream.windows(
             place, self._tokenizers, self._threads, self._group.rank, self._group.count
         )
@@ -193,8 +197,9 @@ class Streamed:
         self._number = 0
         self.dataset = joined([]) if window is None else window.dataset
         if window is not None:
-            self._place = window.end if self._plan is None else window.begin
-            self._counts = window.end.counts
+            self._end, self._counts = window.end, window.end.counts
+        # Whoever is at the end of its share stands behind its last window, which is done.
+        self._place = self._end if window is None or self._plan is None else window.begin
         if self._plan is not None:
             self._ahead = self._background.submit(self._read)
 

@@ -208,6 +208,8 @@ def prepare(
     if saved is not None:
         config = resumed_config(config, saved.config)
         refuse_if_finished(run, record, state, config)
+        if (record.get("finished") or {}).get("step") == state.step:
+            state.go_on_from_end(config.training)
         check_processes(state, group)
         threads = threads_to_resume_with(threads, record)
     elif base is not None:
@@ -235,12 +237,12 @@ def prepare(
 
     # The model and its optimizer.
     settings = config.training
-    model = _model(config, base, tokenizers, device, precision)
+    model = build_model(config, base, tokenizers, device, precision)
     updater = Updater(model, settings, config.seed, device, precision, group, feed.shared_by)
     if saved is not None:
         updater.restore(saved.optimizer, state.loss_scale)
         updater.batch_size = min(state.batch_size or settings.batch_size, settings.batch_size)
-    translator = Translator(model, tokenizers, config, device, decoding_precision("auto", device))
+    translator = Translator(model, tokenizers, config, device, decoding_precision("auto", device), feed.longest_source)
 
     # The run directory.
     if group.is_main:
@@ -282,14 +284,15 @@ def _feed(
         return Streamed(prepared.stream, tokenizers, config, sampler, threads, group, state)
     dataset, counts = group.main_first(lambda: prepared.dataset(tokenizers))
     LOGGER.info("training text: %s", counts.summary(config.data))
-    if any(corpus.weight != 1.0 for corpus in config.data.train):
+    if len(config.data.train) > 1 or config.data.train[0].weight != 1.0:
         LOGGER.info("an epoch: %s", dataset.shares())
     return Planned(dataset, counts, config, sampler, group)
 
 
-def _model(
+def build_model(
     config: Config, base: ModelFile | None, tokenizers: Tokenizers, device: torch.device, precision: Precision
 ) -> Transformer:
+    """The model to train: from random weights, or from those of `base`."""
     form = attention_form(device, precision)
     if base is None:
         torch.manual_seed(derived_seed(config.seed))

@@ -5,6 +5,7 @@ config -> pairs -> tokenizer -> token ids -> model -> updates -> validations -> 
 With several processes each goes through all of it, and the main one alone validates, writes and speaks.
 """
 
+import os
 import shlex
 import signal
 import time
@@ -54,7 +55,7 @@ def train(
         except Stopped as stopped:
             if not group.is_main:
                 return None
-            raise Stopped(stopped.signal, _how_to_go_on(job.state.step, command)) from None
+            raise Stopped(stopped.signal, _how_to_go_on(job.state.step, command, group.count)) from None
         finally:
             job.feed.close()
 
@@ -126,6 +127,10 @@ def _finish(job: Job, stop: StopRequests) -> TrainingResult:
     return tested
 
 
-def _how_to_go_on(step: int, command: Sequence[str]) -> str:
+def _how_to_go_on(step: int, command: Sequence[str], processes: int) -> str:
     words = [word for word in command[1:] if word not in ("--overwrite", "--resume")]
-    return f"step {step} is saved. Go on with: {shlex.join(['transformer-cli', *words, '--resume'])}"
+    program = ["transformer-cli"]
+    if processes > 1:
+        here = os.environ.get("LOCAL_WORLD_SIZE", str(processes))
+        program = ["torchrun", "--nproc-per-node", here, "-m", "transformer_cli"]
+    return f"step {step} is saved. Go on with: {shlex.join([*program, *words, '--resume'])}"

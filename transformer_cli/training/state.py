@@ -99,6 +99,16 @@ class TrainingState:
         self.besides = [step for step in self.besides if step in kept]
         return kept
 
+    def go_on_from_end(self, config: TrainingConfig) -> None:
+        """A run that had come to its end goes on, a limit having been raised: a checkpoint that was due only there is
+        no longer one of those that are averaged."""
+        if self.step % (config.save_steps or config.valid_steps) == 0 or self.step in (self.stopped_at, *self.besides):
+            return
+        if self.best_step == self.step:
+            self.besides.append(self.step)
+        else:
+            self.stopped_at = self.step
+
     def stop_reason(self, config: TrainingConfig) -> str | None:
         """Why training is over, in the words of its limits; None while it is not."""
         if self.step >= config.max_steps:

@@ -117,7 +117,7 @@ class Updater:
     def train_on(self, dataset: TokenDataset, update: Update, step: int, rate: float) -> UpdateResult:
         """`update` with this process's share of a planned update, in smaller parts if memory runs out."""
         while True:
-            parts = self._cut(dataset, update)
+            parts = self.cut(dataset, update)
             try:
                 return self.update([make_batch(dataset, part) for part in self.shared_by.share(parts)], step, rate)
             except (RuntimeError, MemoryError) as error:
@@ -128,25 +128,32 @@ class Updater:
                     raise ProcessError(f"process {self.processes.rank} ran out of memory: {_LESS_MEMORY}") from error
                 self._halve(max(parts, key=dataset.cells), dataset, error)
 
-    def try_largest(self, dataset: TokenDataset, updates: Sequence[Update]) -> None:
-        """A forward and backward pass of the largest batch, so that memory runs out now or hardly ever."""
-        parts = [part for update in updates for part in self._cut(dataset, update)]
+    def try_largest(self, dataset: TokenDataset, updates: Sequence[Update]) -> Indices | None:
+        """A forward and backward pass of the largest batch, so that memory runs out now or hardly ever; returns that
+        batch, or the one that fits in its place."""
+        parts = [part for update in updates for part in self.cut(dataset, update)]
         largest = max(parts, key=dataset.cells, default=None)
         while largest is not None:
             try:
-                self.model.train()
-                with autocast(self.device, self.precision):
-                    batch = make_batch(dataset, largest).to(self.device)
-                    sums = batch_loss(self.model, batch, self.cross_entropy, self.config.label_smoothing)
-                torch.autograd.backward(sums.loss)
+                self.forward_and_backward(dataset, largest)
                 break
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
                 self._halve(largest, dataset, error)
-            largest = max(self._cut(dataset, [largest]), key=dataset.cells)
+            largest = max(self.cut(dataset, [largest]), key=dataset.cells)
         self.optimizer.zero_grad(set_to_none=True)
         self.batch_size = self.processes.least(self.batch_size)
+        return largest
+
+    def forward_and_backward(self, dataset: TokenDataset, part: Indices) -> None:
+        """The passes of one part of an update, by this process alone; no weight is changed."""
+        self.model.train()
+        with autocast(self.device, self.precision):
+            batch = make_batch(dataset, part).to(self.device)
+            sums = batch_loss(self.model, batch, self.cross_entropy, self.config.label_smoothing)
+        torch.autograd.backward(sums.loss)
+        float(sums.nll)  # wait for the device
 
     def update(self, batches: Sequence[Batch], step: int, rate: float) -> UpdateResult:
         """Step number `step` (from 1): the mean gradient over all target tokens of all micro-batches of all processes.
@@ -182,7 +189,8 @@ class Updater:
         self.scaler.update()
         return UpdateResult(loss, nll, int(tokens), norm, skipped)
 
-    def _cut(self, dataset: TokenDataset, update: Update) -> list[Indices]:
+    def cut(self, dataset: TokenDataset, update: Update) -> list[Indices]:
+        """The parts that an update is computed in."""
         return micro_batches(update, dataset, self.batch_size, self.config.batch_type, self.shared_by.count)
 
     def _rank_of_several(self) -> tuple[int, ...]:

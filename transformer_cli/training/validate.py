@@ -1,6 +1,7 @@
 """How good the model is now: loss on the validation pairs, and the scores of its real translations."""
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -12,14 +13,14 @@ import numpy as np
 import torch
 
 from transformer_cli.config.schema import Config, DecodingConfig
-from transformer_cli.data.batching import cut, make_batch
+from transformer_cli.data.batching import Indices, cut, make_batch
 from transformer_cli.data.corpus import Pair
 from transformer_cli.data.dataset import encode_pairs
 from transformer_cli.data.filters import FilterCounts
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.device import autocast
-from transformer_cli.errors import DataError
+from transformer_cli.device import autocast, is_out_of_memory
+from transformer_cli.errors import DataError, UserError
 from transformer_cli.evaluation.scores import (
     NAMES,
     SCORE_THAT_COUNTS,
@@ -30,10 +31,11 @@ from transformer_cli.evaluation.scores import (
 )
 from transformer_cli.evaluation.suspicions import suspicions_of_references
 from transformer_cli.log import LOGGER
-from transformer_cli.training.loss import smoothed_cross_entropy
+from transformer_cli.training.loss import LossSums, smoothed_cross_entropy
 from transformer_cli.training.step import batch_loss
 
 _SAMPLES = 100  # translations kept of each validation
+_LOGITS = 1 << 26  # computed at a time: 256 MB
 
 
 @dataclass(frozen=True)
@@ -117,22 +119,37 @@ class Validator:
 
     @torch.inference_mode()
     def _losses(self, translator: Translator) -> tuple[float, float, int]:
-        training = self.config.training
         indices = np.arange(len(self.dataset))
         order = indices[np.argsort(self.dataset.sizes(indices), kind="stable")]
+        cells = max(_LOGITS // translator.tokenizers.target.vocab_size, 1)
+        parts = deque(order[run] for run in cut(self.dataset.sizes(order), cells, "tokens"))
         loss = nll = 0.0
         translator.model.eval()
-        for run in cut(self.dataset.sizes(order), training.batch_size, training.batch_type):
-            batch = make_batch(self.dataset, order[run])
-            # For the few passes of a validation the model would be compiled once more, without gradients.
-            plain = torch.compiler.set_stance("force_eager") if training.compile else nullcontext()
-            with plain, autocast(translator.device, translator.precision):
-                sums = batch_loss(
-                    translator.model, batch.to(translator.device), smoothed_cross_entropy, training.label_smoothing
-                )
+        while parts:
+            part = parts.popleft()
+            try:
+                sums = self._sums(translator, part)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if len(part) == 1:
+                    raise UserError(
+                        f"data.valid: a pair of {self.dataset.longest(part)} pieces does not fit into memory "
+                        f"({error}): leave such long lines out of the validation set"
+                    ) from error
+                parts.extendleft(np.array_split(part, 2)[::-1])
+                continue
             loss += float(sums.loss)
             nll += float(sums.nll)
         return loss, nll, int((self.dataset.target.lengths(indices) + 1).sum())
+
+    def _sums(self, translator: Translator, part: Indices) -> LossSums:
+        training = self.config.training
+        batch = make_batch(self.dataset, part).to(translator.device)
+        # For the few passes of a validation the model would be compiled once more, without gradients.
+        plain = torch.compiler.set_stance("force_eager") if training.compile else nullcontext()
+        with plain, autocast(translator.device, translator.precision):
+            return batch_loss(translator.model, batch, smoothed_cross_entropy, training.label_smoothing)
 
 
 def check_positions(config: Config, tokenizers: Tokenizers, key: str, pairs: Sequence[Pair]) -> None:
@@ -144,8 +161,8 @@ def check_positions(config: Config, tokenizers: Tokenizers, key: str, pairs: Seq
         pieces = max(len(tokenizers.source.encode(pair.source)), len(tokenizers.target.encode(pair.target)))
         if pieces > most:
             raise DataError(
-                f"{key}: line {number} has {pieces} pieces, and learned positions take at most {most}: raise "
-                "model.max_positions or remove the line"
+                f"{key}: pair {number} ({pair.source[:60]!r} …) has {pieces} pieces, and learned positions take at "
+                f"most {most}: raise model.max_positions or leave the pair out"
             )
 
 

@@ -18,7 +18,7 @@ from transformer_cli.data.filters import SeenPairs, has_equal_sides, length_rati
 from transformer_cli.data.formats import Record
 from transformer_cli.data.lines import Errors
 from transformer_cli.data.scripts import expected_scripts, in_other_script
-from transformer_cli.data.tokenizer import is_blank
+from transformer_cli.data.tokenizer import canonical, is_blank
 from transformer_cli.errors import DataError
 from transformer_cli.log import Progress
 
@@ -76,15 +76,18 @@ class SetReport:
 
 
 def examine(
-    sets: Mapping[str, Sequence[AnyCorpus]], languages: tuple[str, str], errors: Errors = "strict"
+    sets: Mapping[str, Sequence[AnyCorpus]],
+    languages: tuple[str, str],
+    errors: Errors = "strict",
+    max_length: int | None = None,
 ) -> dict[str, SetReport]:
     """A report on each set; what cannot be read is an error in it. One that is called `train` is compared with all the
-    others, each of the others with those before it."""
+    others, each of the others with those before it, and its pairs of more than `max_length` words are counted."""
     evaluated: dict[str, str] = {}  # source -> the first set it stands in
     reports = {}
     with Progress(None, unit="pair") as progress:
         for name in sorted(sets, key=lambda name: name == TRAIN):
-            examiner = _Examiner(name, languages, evaluated, progress)
+            examiner = _Examiner(name, languages, evaluated, max_length if name == TRAIN else None, progress)
             for corpus in sets[name]:
                 examiner.read(corpus, errors)
             reports[name] = examiner.finished()
@@ -94,8 +97,16 @@ def examine(
 class _Examiner:
     """Looks at the records of one set."""
 
-    def __init__(self, name: str, languages: tuple[str, str], evaluated: dict[str, str], progress: Progress) -> None:
+    def __init__(
+        self,
+        name: str,
+        languages: tuple[str, str],
+        evaluated: dict[str, str],
+        max_length: int | None,
+        progress: Progress,
+    ) -> None:
         self._name, self._languages, self._evaluated, self._progress = name, languages, evaluated, progress
+        self._max_length = max_length
         self._scripts = expected_scripts(languages[0]), expected_scripts(languages[1])
         self._seen = SeenPairs()
         self._report = SetReport()
@@ -159,7 +170,11 @@ class _Examiner:
             self._count(part, record, "identical", "pairs with equal sides")
         if length_ratio(pair) > USUAL_RATIO:
             self._count(part, record, "length_ratio", f"pairs with one side over {USUAL_RATIO:g} times the other")
-        source = record.source.strip()
+        if self._max_length is not None and max(len(text.split()) for text in pair) > self._max_length:
+            # Every word takes a piece at least; how many more is the tokenizer's, and counted in training.
+            words = f"pairs with over {self._max_length:,} words on a side, which is over data.max_length in pieces"
+            self._count(part, record, "too_long", words)
+        source = canonical(record.source)
         if self._evaluated.get(source, self._name) != self._name:
             self._count(part, record, "overlap", f"pairs whose source stands in {self._evaluated[source]} too")
         if self._name != TRAIN:

@@ -11,6 +11,7 @@ from transformer_cli.data.doctor.characters import repaired
 from transformer_cli.data.doctor.examination import TRAIN, USUAL_RATIO, SetReport
 from transformer_cli.data.filters import FilterCounts, SeenPairs, drop_chosen, drop_empty
 from transformer_cli.data.lines import Errors
+from transformer_cli.data.tokenizer import canonical
 from transformer_cli.errors import ConfigError, DataError
 
 REASONS = {
@@ -54,7 +55,7 @@ def write_cleaned(
     folder.mkdir(parents=True, exist_ok=True)
     usable = {name: corpora for name, corpora in sets.items() if not reports[name].errors}
     evaluated = {
-        repaired(pair.source)
+        canonical(pair.source)
         for name, corpora in usable.items()
         for pair in (read_pairs(corpora, errors) if name != TRAIN else ())
     }
