@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -95,6 +96,13 @@ def test_the_options_in_the_tables_of_the_readme_exist(cli: Command) -> None:
         assert command in ("config show", "report") or options
         for option in options:
             assert re.search(rf"{option}\b(?!-)", known), (command, option)
+
+
+def test_the_python_of_the_readme_runs(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    block = readme.split("From Python:\n\n")[1].split("\n## ")[0].replace("runs/mine", str(trained))
+    exec(textwrap.dedent(block), {})
+    assert re.fullmatch(r"(.+ -\d+\.\d+\n){2}", capsys.readouterr().out)
 
 
 def test_help_tells_the_formula_of_the_length_penalty_and_what_a_larger_alpha_does(cli: Command) -> None:

@@ -219,10 +219,21 @@ def test_everything_has_a_name_for_those_who_do_not_see_it_and_a_place_for_the_k
     assert said == ["said true true true true true true en"]
 
 
-def test_nothing_is_wider_than_a_narrow_window(browse: Browse, trained: Path) -> None:
+@pytest.mark.parametrize(("narrow", "width"), [(True, 380), (False, 1280)])
+def test_nothing_is_wider_than_the_window(browse: Browse, trained: Path, narrow: bool, width: int) -> None:
     widths = "innerWidth, document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-    _, said = browse(trained / "report.html", SAY.format(widths), narrow=True)
-    assert said == ["said 380 true"]
+    _, said = browse(trained / "report.html", SAY.format(widths), narrow=narrow)
+    assert said == [f"said {width} true"]
+
+
+def test_the_keyboard_comes_to_what_steps_through_attention(browse: Browse, trained: Path) -> None:
+    script = "".join(
+        f'document.getElementById("{name}").focus();'
+        + SAY.format("document.activeElement.id, document.activeElement.type")
+        for name in ("before", "after")
+    )
+    _, said = browse(trained / "report.html", script)
+    assert [words.split()[:2] for words in said] == [["said", "before"], ["said", "after"]]
 
 
 @pytest.mark.parametrize("dark", [False, True])

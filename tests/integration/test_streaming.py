@@ -292,7 +292,7 @@ def test_the_check_reads_a_window_and_tells_what_it_is(cli: Command, config: Pat
     done = cli("train", config, "--check")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0] == "training text   streamed from 3 shards; what is said here is of its beginning:"
+    assert lines[0] == "training text   streamed from 3 shards, of which one window (shuffle_buffer) is read:"
     assert lines[1].strip() == "60 pairs read, 0 skipped as empty, 0 longer than 64 pieces, 60 kept"
     assert any(
         line.startswith("a window        2 steps of 30 pairs on average; 20 steps are 10.0 windows") for line in lines

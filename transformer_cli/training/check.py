@@ -59,7 +59,8 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
     else:
         window = _first_window(prepared.stream, tokenizers, used_threads, processes)
         dataset = window.dataset
-        yield f"training text   streamed from {prepared.stream.shards:,} shards; what is said here is of its beginning:"
+        shards = f"{prepared.stream.shards:,} shards"
+        yield f"training text   streamed from {shards}, of which one window (shuffle_buffer) is read:"
         yield f"                {window.end.counts.summary(config.data)}"
     valid, tests = prepared.text.valid(), prepared.text.tests()
     for name, pairs in {"valid": valid, **tests}.items():
