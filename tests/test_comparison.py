@@ -120,6 +120,7 @@ def test_a_record_for_each_line_has_its_texts_and_scores() -> None:
     [
         (("en", "de"), ("en", "de"), []),
         (("und", "de"), ("en", "und"), []),
+        (("en", "zh"), ("en-GB", "zh-CN"), []),
         (("en", "de"), ("en", "fr"), ["one system translates en to de and the other en to fr: a comparison on the same "
          "text says little"]),
         (("en", "de"), ("nl", "und"), ["one system translates en to de and the other nl to und: a comparison on the "

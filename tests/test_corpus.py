@@ -127,10 +127,17 @@ def test_names_with_a_star_are_paired_by_what_it_stands_for(tmp_path: Path) -> N
     for name in ("part.1.en", "part.3.en", "part.1.de", "part.2.de"):
         (tmp_path / name).write_text("a\n")
     corpus = Corpus(source=tmp_path / "part.*.en", target=tmp_path / "part.*.de")
-    with pytest.raises(DataError, match=r"part\.3\.en and .*part\.2\.de do not belong together by their names"):
+    with pytest.raises(DataError, match=r"part\.3\.en has no partner among the files of .*part\.\*\.de"):
         list(read_pairs([corpus]))
     (tmp_path / "part.3.en").rename(tmp_path / "part.2.en")
     assert len(list(read_pairs([corpus]))) == 2
+
+
+def test_names_whose_order_differs_are_paired_by_their_stars(tmp_path: Path) -> None:
+    for name in ("news.en", "news.dev.en", "news.de", "news.dev.de"):
+        (tmp_path / name).write_text(f"{name}\n")
+    corpus = Corpus(source=tmp_path / "news*.en", target=tmp_path / "news*.de")
+    assert list(read_pairs([corpus])) == [Pair("news.dev.en", "news.dev.de"), Pair("news.en", "news.de")]
 
 
 def test_names_of_other_schemes_are_paired_in_their_order(tmp_path: Path) -> None:

@@ -184,6 +184,16 @@ def test_sources_of_training_that_stand_in_another_set_are_told_by_its_name(tmp_
     ]
 
 
+def test_pairs_that_are_surely_over_max_length_are_told_of_training_alone(tmp_path: Path) -> None:
+    pairs = [("one two three", "раз два три"), ("four", "четыре пять шесть семь"), ("six", "шесть")]
+    sets = {name: [corpus(tmp_path, name, pairs[::step])] for name, step in (("train", 1), ("valid", 1))}
+    found = examine(sets, ("und", "und"), max_length=3)
+    assert [(f.kind, f.words, f.count, f.line) for f in found["train"].findings if f.kind == "too_long"] == [
+        ("too_long", "pairs with over 3 words on a side, which is over data.max_length in pieces", 1, 2)
+    ]
+    assert all(finding.kind != "too_long" for finding in found["valid"].findings)
+
+
 def test_duplicates_are_found_across_corpora_and_chunks(tmp_path: Path) -> None:
     pairs = clean(12_000)
     report = report_of([corpus(tmp_path, "a", pairs), corpus(tmp_path, "b", [("new", "новый"), pairs[5]])])

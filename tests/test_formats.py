@@ -204,6 +204,7 @@ def test_a_csv_reads_as_rfc_4180_has_it(tmp_path: Path) -> None:
         ("t.json", '[{"en": "a", "de": "b"}', "line 1: , should stand here"),
         ("t.json", '{"en": "a"}\n{"en": "b"}\n', "line 1: no list of objects has been found; for an object a line add"),
         ("t.json", '[{"en": "a", "de": "b"}]\n[{"en": "c"}]', "line 2: the list has ended, and something stands"),
+        ("t.json", '{"data": [{"en": "a", "de": "b"}]', "line 1: the object is not closed: the file is cut off"),
         ("t.json", '"text"', "line 1: a list of objects should begin here"),
         ("t.json", "", "line 1: a list of objects should begin here"),
         ("t.parquet", "PAR1 or not", "is damaged, or no Parquet file"),

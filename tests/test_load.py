@@ -259,6 +259,12 @@ def test_keys_under_an_unknown_one_are_reported_unless_its_right_name_puts_them_
     ]
 
 
+def test_a_misspelt_key_of_a_test_set_is_told_once(folder: Path) -> None:
+    assert errors("data:\n  test: {flickr: {hold_outt: 5}}\n") == [
+        "config.yaml:2: data.test.flickr.hold_outt: unknown key; did you mean data.test.flickr.hold_out?"
+    ]
+
+
 def test_the_names_of_test_sets_under_a_misspelt_test_are_no_unknown_keys(folder: Path) -> None:
     assert errors("data:\n  tset: {flickr: {hold_out: 5}}\n") == [
         "config.yaml:2: data.tset: unknown key; did you mean data.test?"

@@ -97,7 +97,7 @@ def test_a_pair_of_the_validation_set_that_does_not_fit_is_told_by_its_length(mo
 def test_a_large_vocabulary_makes_smaller_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     untrained = translator()
     validator = Validator(untrained.config, untrained.tokenizers, [Pair(line, line.upper()) for line in LINES])
-    cells = []
+    cells: list[int] = []
 
     def counted(model: object, batch: Batch, *rest: Any) -> LossSums:
         cells.append(batch.tgt_in.numel())
@@ -105,6 +105,7 @@ def test_a_large_vocabulary_makes_smaller_parts(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(module, "batch_loss", counted)
     monkeypatch.setattr(module, "_LOGITS", 40 * untrained.tokenizers.target.vocab_size)
-    validator.validate(untrained)
+    pairs = validator.pairs
+    Validator(untrained.config, untrained.tokenizers, pairs).validate(untrained)
     assert len(cells) > 1
     assert max(cells) <= 40

@@ -420,12 +420,12 @@ def test_a_pickle_is_refused_by_every_command_and_runs_nothing(
 def test_a_run_that_goes_on_after_its_end_averages_what_the_unbroken_one_does(
     train: Command, small: Path, tmp_path: Path
 ) -> None:
-    settings = (*BETWEEN[:3], "training.best_metric=loss", "training.average_last=3")
+    settings = (*BETWEEN[:3], "training.best_metric=loss", "training.average_last=4")
     assert train(small, tmp_path / "whole", *settings, "training.max_steps=100").returncode == 0
     assert train(small, tmp_path / "run", *settings, "training.max_steps=50").returncode == 0
     assert metrics(tmp_path / "run")[-2]["averaged"] == [30, 50]
     done = train(small, tmp_path / "run", *settings, "training.max_steps=100", flags=["--resume"])
     assert done.returncode == 0, done.stderr
     for run in ("run", "whole"):
-        assert metrics(tmp_path / run)[-2]["averaged"] == [60, 90, 100]
+        assert metrics(tmp_path / run)[-2]["averaged"] == [30, 60, 90, 100]
         assert 50 not in saved_steps(tmp_path / run)

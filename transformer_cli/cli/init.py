@@ -94,7 +94,7 @@ def _language(option: str, given: str | None, path: Path) -> str:
         return suffix
     if given is None and sys.stdin is not None and sys.stdin.isatty():
         print(f"Language of {path} (such as en, de, zh): ", end="", file=sys.stderr, flush=True)
-        given = sys.stdin.readline().strip()
+        given = sys.stdin.readline().strip() or None
     if given is None:
         raise ConfigError(
             f"the language of {path} cannot be told from its suffix: give it with {option} (such as en, de, zh)"

@@ -212,10 +212,8 @@ def translate(
     else:
         translations = translator.translate(sentences, decoding, together, drawn, prefixes)
     cut = 0
-    with (
-        lines.output_stream(target) as stream,
-        Progress(None, unit="line", shown=not words and not lines.is_shown_with(target)) as progress,
-    ):
+    bar = Progress(None, unit="line", shown=not words and not at_terminal and not lines.is_shown_with(target))
+    with lines.output_stream(target) as stream, bar as progress:
         for index, found in enumerate(translations):
             if output_format == "jsonl":
                 aligned = align(translator, found) if alignments else None
@@ -225,11 +223,12 @@ def translate(
             stream.writelines(line + "\n" for line in written)
             stream.flush()
             progress.advance()
-            cut += found[0].truncated
-            if attention is not None:
-                draw_attention(attention_of(translator, found[0], words[0]), attention)
+            best = found[0]
+            cut += best.truncated
             if not split_sentences:
-                long.note(index + 1, len(found[0].source_ids))
+                long.note(index + 1, len(best.source_ids))
+    if attention is not None:
+        draw_attention(attention_of(translator, best, words[0]), attention)
     long.tell()
     if prefix_file is not None and prefixes is not None and next(prefixes, None) is not None:
         raise DataError(f"{prefix_file} has more lines than there are lines to translate: do they belong together?")

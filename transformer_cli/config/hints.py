@@ -119,7 +119,7 @@ def meant(key: str) -> tuple[str, ...]:
         return (key,)
     if key.startswith("data.") and section.count(".") > 0:
         part, _, rest = key.removeprefix("data.").partition(".")
-        if _misspelt("data", part) == ("data.test",):  # whose keys are the names of sets
+        if part != "test" and _misspelt("data", part) == ("data.test",):  # whose keys are the names of sets
             return (f"data.test.{rest}",)
     if own := _OWN.get(_squashed(name)):
         return (own,)

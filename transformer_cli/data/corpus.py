@@ -1,5 +1,6 @@
 """How text files, tables and data sets become pairs, one at a time and in order."""
 
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -94,22 +95,22 @@ def _file_pairs(corpus: Corpus) -> list[tuple[Path, Path]]:
             f"{len(sources)} files of sources and {len(targets)} of targets cannot be paired, first with first and so "
             f"on: {' | '.join(listed)}"
         )
-    _check_stars(corpus, sources, targets)
+    stars = [_stars(named, paths) for named, paths in ((corpus.source, sources), (corpus.target, targets))]
+    if stars[0] and set(stars[0]) == set(stars[1]):
+        partner = dict(zip(stars[1], targets, strict=True))
+        return [(source, partner[star]) for star, source in zip(stars[0], sources, strict=True)]
+    if set(stars[0]) & set(stars[1]):
+        odd = next(iter(sorted(set(stars[0]) - set(stars[1]))))
+        raise DataError(f"{sources[stars[0].index(odd)]} has no partner among the files of {corpus.target}")
     return list(zip(sources, targets, strict=True))
 
 
-def _check_stars(corpus: Corpus, sources: list[Path], targets: list[Path]) -> None:
-    """DataError where names with one `*` on both sides, some of which match, show that files are missing."""
-    found = []
-    for named, paths in ((corpus.source, sources), (corpus.target, targets)):
-        if not isinstance(named, Path) or str(named).count("*") != 1 or paths == [named]:
-            return
-        before, after = map(len, str(named).split("*"))
-        found.append([str(path)[before : len(str(path)) - after] for path in paths])
-    if set(found[0]) & set(found[1]):
-        for one, other, source, target in zip(*found, sources, targets, strict=True):
-            if one != other:
-                raise DataError(f"{source} and {target} do not belong together by their names: is a file missing?")
+def _stars(named: Path | tuple[Path, ...], paths: list[Path]) -> list[str]:
+    """What the one `*` of a name stands for in each of its files; nothing where that cannot be told."""
+    if not isinstance(named, Path) or str(named).count("*") != 1 or re.search(r"[?\[]", str(named)) or paths == [named]:
+        return []
+    before, after = map(len, str(named).split("*"))
+    return [str(path)[before : len(str(path)) - after] for path in paths]
 
 
 def _first_suspicious(source: Path, target: Path) -> str:

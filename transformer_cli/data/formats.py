@@ -258,9 +258,13 @@ class HubStream:
 
 def _hub_rows(hub: HubSet) -> Iterator[Any]:
     with _errors_of(hub):
-        for batch in _opened(hub).iter(_BATCH):
-            names = list(batch)
-            yield from (dict(zip(names, values, strict=True)) for values in zip(*batch.values(), strict=True))
+        batches = _opened(hub).iter(_BATCH)
+    while True:
+        with _errors_of(hub):
+            if (batch := next(batches, None)) is None:
+                return
+        names = list(batch)
+        yield from (dict(zip(names, values, strict=True)) for values in zip(*batch.values(), strict=True))
 
 
 def _library(hub: HubSet) -> Any:
@@ -311,11 +315,14 @@ class _LibraryLog(logging.Handler):
 
 @contextmanager
 def _errors_of(hub: HubSet) -> Iterator[None]:
-    _library(hub)  # whose own handler comes with it
     library, told = logging.getLogger("datasets"), _LibraryLog()
-    handlers, library.handlers = library.handlers, [told]
     try:
-        yield
+        _library(hub)  # whose own handler comes with it
+        handlers, library.handlers = library.handlers, [told]
+        try:
+            yield
+        finally:
+            library.handlers = handlers
     except DataError:
         raise
     except StopIteration as error:
@@ -326,5 +333,5 @@ def _errors_of(hub: HubSet) -> Iterator[None]:
             first = first.__cause__
         reason = told.errors[-1] if told.errors else str(first) or type(first).__name__
         raise DataError(f"the set {hub.hub} cannot be read: {reason}") from error
-    finally:
-        library.handlers = handlers
+    for message in told.errors:
+        logger.warning("%s", message)

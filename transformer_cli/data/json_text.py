@@ -46,6 +46,8 @@ def json_objects(path: Path, errors: Errors = "strict") -> Iterator[tuple[int, A
             value, source = text.value()
             yield number, _checked(value, source, f"{path}, record {number}", errors)
         text.take("]")
+        if within and not text.next():
+            raise text.error("the object is not closed: the file is cut off")
         if not within and text.next():
             raise text.error("the list has ended, and something stands behind it: a document holds one list")
 

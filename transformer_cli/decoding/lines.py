@@ -60,8 +60,8 @@ def check_input(source: Path) -> None:
 
 
 def check_output(target: Path, sources: Iterable[Path], flag: str = "--output") -> None:
-    """Find out before the work what would spoil its end: ConfigError when `target` is a folder or in none, or is a file
-    that is to be read."""
+    """Find out before the work what would spoil its end: ConfigError when `target` is a folder or in none, may not be
+    written, or is a file that is to be read."""
     if target.is_dir():
         raise ConfigError(f"{flag} {target} is a folder: name a file")
     if not target.absolute().parent.is_dir():

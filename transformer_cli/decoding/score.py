@@ -61,6 +61,8 @@ def score(translator: Translator, pairs: Iterable[Pair], batch_size: int = DEFAU
                         number, f"has {longest - 1} pieces, which do not fit into memory ({error})"
                     ) from error
                 cells = len(batch) * longest // 2
+                if translator.device.type == "cuda":
+                    torch.cuda.empty_cache()
                 LOGGER.warning("out of memory with %d pairs at once: from here on about half as many", len(batch))
                 continue
             if not all(math.isfinite(one.log_prob) for one in found):

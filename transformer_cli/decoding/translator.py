@@ -104,7 +104,8 @@ class Translator:
         self.longest_source = longest_source
         self._searched: StepModel[Any] | None = None  # made when it is needed, for the weights may still change
         self._cells = decoding_cells(device)
-        self._positions = _learned_positions(config)
+        self.positions = _learned_positions(config)
+        """The most pieces that it takes at once, the end symbol among them."""
 
     @classmethod
     def load(
@@ -139,7 +140,7 @@ class Translator:
                     "have that differ only in their seed or go on from one another (training.init_from)"
                 )
             others.append(prepared(load_model(other, tokenizers, form)))
-            translator._positions = min(translator._positions, _learned_positions(other.config))
+            translator.positions = min(translator.positions, _learned_positions(other.config))
         decoders = [IncrementalDecoder(model) for model in (translator.model, *others)]
         translator._searched = Ensemble(decoders) if others else decoders[0]
         return translator
@@ -157,8 +158,9 @@ class Translator:
         `decoding` replaces the run's own settings. With `sampling` they are drawn at random, with `prefixes` each
         begins with the text that stands there for its line. A batch has at most `batch_size` sentences, and fewer when
         they are long or memory runs out; with 1, each translation comes before the next line is read. A line of
-        thousands of pieces is translated in parts of `data.max_length`, cut at spaces where there are any, and joined
-        again. DataError for a line that the model cannot take, by number, and when there are fewer prefixes than lines.
+        thousands of pieces, or beyond learned positions, is translated in parts of `data.max_length`, cut at spaces
+        where there are any, and joined again. DataError for a line that memory has no room for, by number, and when
+        there are fewer prefixes than lines.
         """
         decoding = self.config.decoding if decoding is None else decoding
         size = batch_size * _BATCHES_IN_WINDOW if batch_size > 1 else 1
@@ -235,7 +237,7 @@ class Translator:
 
     def _parts(self, line: Line) -> list[Line]:
         """The line itself, or what it is cut into when it is far too long."""
-        most = self._positions - 1  # the end symbol takes one
+        most = self.positions - 1  # the end symbol takes one
         size = min(self.config.data.max_length, most)
         if len(line.source) <= min(max(_LONGEST_IN_ONE, size), most):
             return [line]
@@ -286,7 +288,7 @@ class Translator:
     def _limit(self, line: Line, decoding: DecodingConfig) -> int:
         """The most steps; a batch's neighbours have no say in it, and a prefix may take as many as it needs."""
         limit = math.floor(decoding.max_length_a * len(line.source) + decoding.max_length_b)
-        return min(max(limit, len(line.prefix) + 1), self._positions)
+        return min(max(limit, len(line.prefix) + 1), self.positions)
 
     def _as_translation(self, line: Line, hypothesis: Hypothesis) -> Translation:
         return Translation(
@@ -314,7 +316,7 @@ def joined(parts: Sequence[Translation], separator: str) -> Translation:
         ids=tuple(i for part in parts for i in part.ids),
         token_log_probs=tuple(x for part in parts for x in part.token_log_probs),
         source_ids=tuple(i for part in parts for i in part.source_ids),
-        parts=tuple(parts),
+        parts=tuple(piece for part in parts for piece in part.parts or (part,)),
     )
 
 

@@ -36,9 +36,10 @@ class Attention(NamedTuple):
 
 def check_drawable(translator: Translator, text: str) -> None:
     """ConfigError when a sentence is too long for its attention to be drawn."""
-    if (pieces := len(translator.tokenizers.source.encode(text))) > _MOST:
+    most = min(_MOST, translator.positions - 1)
+    if (pieces := len(translator.tokenizers.source.encode(text))) > most:
         raise ConfigError(
-            f"--attention draws a sentence of at most {_MOST} pieces, and this one has {pieces:,}: give a shorter one"
+            f"--attention draws a sentence of at most {most} pieces, and this one has {pieces:,}: give a shorter one"
         )
 
 

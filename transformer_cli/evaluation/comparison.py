@@ -109,7 +109,8 @@ class Comparison:
 def unlike_languages(one: DataConfig, baseline: DataConfig) -> Iterator[str]:
     """In words, if two systems are known to translate between different languages."""
     pairs = [(data.source_lang, data.target_lang) for data in (one, baseline)]
-    if any("und" not in both and both[0] != both[1] for both in zip(*pairs, strict=True)):
+    subtags = [[tag.split("-")[0].lower() for tag in pair] for pair in pairs]
+    if any("und" not in both and both[0] != both[1] for both in zip(*subtags, strict=True)):
         shown = [f"{source} to {target}" for source, target in pairs]
         yield f"one system translates {shown[0]} and the other {shown[1]}: a comparison on the same text says little"
 

@@ -1,7 +1,7 @@
 """A model in the format of CTranslate2, an inference engine in C++.
 
 Everything that a model of ours can be has its place there: post- and pre-norm, the activations, tied or separate
-vocabularies, positions as a table. The table of positions has an end, beyond which a line cannot be taken.
+vocabularies, positions as a table. The table of positions has an end; a line beyond it is translated in parts.
 """
 
 import json

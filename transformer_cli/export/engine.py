@@ -49,7 +49,7 @@ class CTranslate2Translator(Translator):
         except (RuntimeError, ValueError) as error:
             raise ConfigError(f"CTranslate2 cannot use {folder} in {compute_type}: {error}") from error
         self._token_log_probs = token_log_probs
-        self._positions = min(self._positions, len(positions(translator.model.source_positions)))
+        self.positions = min(self.positions, len(positions(translator.model.source_positions)))
         target = translator.tokenizers.target
         self._ids = {piece: i for i, piece in enumerate(target.pieces(range(target.vocab_size)))}
 

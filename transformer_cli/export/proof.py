@@ -97,6 +97,8 @@ def differences(ours: Translator, theirs: Translator, lines: Sequence[str], beam
 
 
 def _first_difference(translator: Translator, our: Translation, their: Translation) -> float:
+    parts = zip(our.parts or (our,), their.parts or (their,), strict=True)
+    our, their = next((ours, theirs) for ours, theirs in parts if ours.ids != theirs.ids)
     mine, other = score_ids(translator, [our.source_ids] * 2, [our.ids, their.ids])
     same = [a == b for a, b in zip(our.ids, their.ids, strict=False)]
     place = same.index(False) if False in same else len(same)

@@ -208,7 +208,7 @@ def prepare(
     if saved is not None:
         config = resumed_config(config, saved.config)
         refuse_if_finished(run, record, state, config)
-        if (record.get("finished") or {}).get("step") == state.step:
+        if state.stop_reason(saved.config.training) and not state.stop_reason(config.training):
             state.go_on_from_end(config.training)
         check_processes(state, group)
         threads = threads_to_resume_with(threads, record)

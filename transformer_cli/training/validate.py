@@ -1,7 +1,6 @@
 """How good the model is now: loss on the validation pairs, and the scores of its real translations."""
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from transformer_cli.training.loss import LossSums, smoothed_cross_entropy
 from transformer_cli.training.step import batch_loss
 
 _SAMPLES = 100  # translations kept of each validation
-_LOGITS = 1 << 26  # computed at a time: 256 MB
+_LOGITS, _CELLS = 1 << 26, 1 << 14  # the most that are computed at a time; so many logits are 256 MB
 
 
 @dataclass(frozen=True)
@@ -96,6 +95,7 @@ class Validator:
         self.config = config
         self.pairs = pairs
         self.dataset = encode_pairs(self.pairs, tokenizers, FilterCounts())
+        self._cells = max(min(_LOGITS // tokenizers.target.vocab_size, _CELLS), 1)  # at a time
         if len(self.dataset) == 0:
             raise DataError("data.valid: no pair has text on both sides, so that nothing could be measured")
         for words in suspicions_of_references([pair.target for pair in pairs], _tokenizer(config)):
@@ -121,27 +121,34 @@ class Validator:
     def _losses(self, translator: Translator) -> tuple[float, float, int]:
         indices = np.arange(len(self.dataset))
         order = indices[np.argsort(self.dataset.sizes(indices), kind="stable")]
-        cells = max(_LOGITS // translator.tokenizers.target.vocab_size, 1)
-        parts = deque(order[run] for run in cut(self.dataset.sizes(order), cells, "tokens"))
         loss = nll = 0.0
         translator.model.eval()
-        while parts:
-            part = parts.popleft()
+        while len(order):
+            sizes = self.dataset.sizes(order[: self._cells])
+            part = order[cut(sizes, self._cells, "tokens")[0]]
             try:
                 sums = self._sums(translator, part)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                if len(part) == 1:
-                    raise UserError(
-                        f"data.valid: a pair of {self.dataset.longest(part)} pieces does not fit into memory "
-                        f"({error}): leave such long lines out of the validation set"
-                    ) from error
-                parts.extendleft(np.array_split(part, 2)[::-1])
+                self._use_less(part, error)
                 continue
             loss += float(sums.loss)
             nll += float(sums.nll)
+            order = order[len(part) :]
         return loss, nll, int((self.dataset.target.lengths(indices) + 1).sum())
+
+    def _use_less(self, part: Indices, error: Exception) -> None:
+        """Half as much at a time from now on; UserError when it was a single pair."""
+        if len(part) == 1:
+            raise UserError(
+                f"data.valid: a pair of {self.dataset.longest(part)} pieces does not fit into memory ({error}): leave "
+                "such long lines out of the validation set"
+            ) from error
+        self._cells = self.dataset.cells(part) // 2
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        LOGGER.warning("out of memory with %d pairs of the validation set at once: from here on fewer", len(part))
 
     def _sums(self, translator: Translator, part: Indices) -> LossSums:
         training = self.config.training

@@ -55,7 +55,7 @@ def write_cleaned(
     folder.mkdir(parents=True, exist_ok=True)
     usable = {name: corpora for name, corpora in sets.items() if not reports[name].errors}
     evaluated = {
-        canonical(pair.source)
+        canonical(repaired(pair.source))
         for name, corpora in usable.items()
         for pair in (read_pairs(corpora, errors) if name != TRAIN else ())
     }
