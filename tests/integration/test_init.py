@@ -163,10 +163,11 @@ def test_validation_and_test_text_of_ones_own_is_taken(cli: Command, tmp_path: P
         for side in ("en", "de"):
             text = "".join(f"{name} {side} sentence {i}\n" for i in range(count))
             (tmp_path / f"{name}.{side}").write_text(text)
-    words: list[object] = ["--source", tmp_path / "train.en", "--target", tmp_path / "train.de"]
-    for name in ("valid", "test"):
-        words += [f"--{name}-source", tmp_path / f"{name}.en", f"--{name}-target", tmp_path / f"{name}.de"]
-    done = cli("init", tmp_path / "mine", *words)
+    done = cli(
+        "init", tmp_path / "mine", "--source", tmp_path / "train.en", "--target", tmp_path / "train.de",
+        "--valid-source", tmp_path / "valid.en", "--valid-target", tmp_path / "valid.de",
+        "--test-source", tmp_path / "test.en", "--test-target", tmp_path / "test.de",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "valid: 20 pairs\ntest: 30 pairs\n" in done.stderr
     data = load_config(tmp_path / "mine" / "config.yaml").data
