@@ -263,7 +263,7 @@ def compare(run: Path, args: argparse.Namespace, folder: Path) -> None:
         print(f"one line, beam {beam}: {shown}", flush=True)
     steps = {count: step_seconds(ours, lines[0], count) for count in (50, 100, 200, 400)}
     by_length = ", ".join(f"{value:.2f} of {count}" for count, value in steps.items())
-    print(f"16 lines, beam 5, ms for each step: {by_length}")
+    print(f"16 lines, beam 5, ms for each step: {by_length}", flush=True)
     whole, torch_alone = start_up(run, lines[0], args.threads)
     print(f"translate of one sentence: {whole:.2f} CPU-s, of which import torch {torch_alone:.2f}")
 

@@ -383,6 +383,7 @@ def main() -> None:
 
     columns = race(task, contestants(task, names, precisions, args.updates), args.turns)
     describe_speed(columns, task)
+    note(table(columns))  # in case that what follows is not waited for
     plain: dict[tuple[str, Precision], float] = {}  # what the plain loop takes, which comes first in each precision
     for column in columns:
         if args.learn:

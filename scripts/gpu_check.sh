@@ -6,12 +6,12 @@
 #
 # DATA is a folder with Multi30k (train.en, train.de, val.*, test_2016_flickr.*; by default ../shared/data/multi30k);
 # without it the corpus of `init` is taken. Runs from the checkout, the package need not be installed. Everything printed
-# on the way is kept in the folder that OUT names. DEVICE=cpu tries the script itself, on smaller models.
+# on the way is kept in the folder that FOLDER names. DEVICE=cpu tries the script itself, on smaller models.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 data=$(realpath "${1:-../shared/data/multi30k}" 2>/dev/null)
 device=${DEVICE:-cuda}
-out=${OUT:-$(mktemp -d)}
+out=${FOLDER:-$(mktemp -d)}; mkdir -p "$out"
 python=${PYTHON:-python3}
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" TRANSFORMER_CLI_DEVICE="$device"
 
@@ -28,7 +28,7 @@ step() {
     timeout --kill-after=10 "$seconds" "$@" >"$out/$name.txt" 2>"$out/$name.err" || echo "$name: exit code $?" >&2
 }
 
-step tests 130 "$python" -m pytest -q -p no:cacheprovider -m gpu tests/integration/test_gpu.py
+step tests 125 "$python" -m pytest -q -p no:cacheprovider -m gpu tests/integration/test_gpu.py
 
 if [ -f "$data/train.en" ]; then
     text=(--source "$data/train.en" --target "$data/train.de")
@@ -45,16 +45,16 @@ else
 fi
 
 for size in $sizes; do
-    step "train-$size" 60 "$python" scripts/bench_train.py "${text[@]}" --device "$device" --model "$size" \
+    step "train-$size" 75 "$python" scripts/bench_train.py "${text[@]}" --device "$device" --model "$size" \
         --batch-size "$cells" --updates 10 --turns 3 --precision bf16
 done
 
 # max_hours is kept to: what has been learnt until then is tested.
-step learn 170 "$python" -m transformer_cli train "$out/config.yaml" --run-dir "$out/run" --overwrite \
+step learn 150 "$python" -m transformer_cli train "$out/config.yaml" --run-dir "$out/run" --overwrite \
     --set device="$device" --set training.max_hours="$(awk "BEGIN { print $minutes / 60 }")" --set training.batch_size="$cells" \
     --set training.warmup_steps=300 --set training.max_steps=3000 --set model.norm=post --set training.learning_rate=0.002
 
-step decode 110 "$python" scripts/bench_decode.py --device "$device" --run "$out/run" "${test_text[@]}" --batch-size 256
+step decode 95 "$python" scripts/bench_decode.py --device "$device" --run "$out/run" "${test_text[@]}" --batch-size 256
 
 # The table.
 row() { printf '| %-30s | %s\n' "$1" "$2"; }
@@ -67,7 +67,7 @@ row "tests" "$(tail -n 1 "$out/tests.txt" 2>/dev/null) |"
 for size in $sizes; do
     for measure in "target tokens per second" "share of the dense bf16 peak (MFU)" "times the faster baseline in its precision"; do
         # A line of the table of bench_train.py; ours is the last column.
-        value=$(grep -F "| $measure" "$out/train-$size.txt" 2>/dev/null | awk -F'|' '{ print $(NF - 1) }')
+        value=$(cat "$out/train-$size.txt" "$out/train-$size.err" 2>/dev/null | grep -F -m 1 "| $measure" | awk -F'|' '{ print $(NF - 1) }')
         row "$size: ${measure/the dense bf16 peak (MFU)/the peak (MFU)}" "${value:-not measured} |"
     done
 done

@@ -22,6 +22,7 @@ from transformer_cli.data.batching import (
     Indices,
     Update,
     cut,
+    joined_groups,
     make_batch,
     micro_batches,
     pad_sequences,
@@ -430,3 +431,20 @@ def test_a_batch_moves_as_a_whole() -> None:
     batch = make_batch(dataset_of([2, 3]), np.array([0, 1])).to(torch.device("meta"))
     assert isinstance(batch, Batch)
     assert all(ids.device.type == "meta" for ids in batch)
+
+
+@pytest.mark.parametrize("batch_type", ["tokens", "sentences"])
+def test_groups_are_put_together_as_far_as_they_fit_with_their_padding(batch_type: BatchType) -> None:
+    dataset = dataset_of([3, 3, 3, 4, 4, 9, 9, 20])  # one more piece each with the end symbol
+    update = [np.array([7]), np.array([3, 4]), np.array([0, 1, 2]), np.array([5, 6])]
+    found = [part.tolist() for part in joined_groups(update, dataset, 26 if batch_type == "tokens" else 5, batch_type)]
+    # 5 rows of 5 cells are 25; with two of 10 more they would be 70; 2 rows of 10 and one of 21 are 63.
+    assert found == ([[0, 1, 2, 3, 4], [5, 6], [7]] if batch_type == "tokens" else [[0, 1, 2, 3, 4], [5, 6, 7]])
+    (whole,) = joined_groups(update, dataset, 10**6, batch_type)
+    assert sorted(whole.tolist()) == list(range(8))
+
+
+def test_one_group_stays_as_it_is() -> None:
+    dataset = dataset_of([3, 4])
+    (group,) = joined_groups([np.array([1, 0])], dataset, 1, "tokens")
+    assert group.tolist() == [1, 0]

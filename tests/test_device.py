@@ -166,3 +166,8 @@ def test_threads_are_set_and_told() -> None:
 def test_a_decoding_batch_holds_a_long_line_and_its_beams() -> None:
     for place in (CPU, CUDA):
         assert decoding_cells(place) >= 8 * 1024
+
+
+def test_where_cublas_has_no_memory_memory_has_run_out() -> None:
+    assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
+    assert not is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"))

@@ -287,3 +287,18 @@ def test_a_step_in_bfloat16_gives_what_the_whole_prefix_gives(form: AttentionFor
     for t in range(6):
         logits, state = decoder.step(tgt[:, t : t + 1], state)
         torch.testing.assert_close(logits.squeeze(1), expected[:, t], rtol=0.1, atol=0.1)
+
+
+def test_matrices_converted_once_give_what_autocast_gives_converting_them_at_every_step() -> None:
+    model = build(SMALL)
+    src = torch.tensor([[5, 6, 7, 3]])
+    mask = padding_mask(src, PAD)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        found = []
+        for decoder in (IncrementalDecoder(model), IncrementalDecoder(model, torch.bfloat16)):
+            state, logits = decoder.start(src, mask), []
+            for word in (2, 9, 8):
+                step, state = decoder.step(torch.tensor([[word]]), state)
+                logits.append(step)
+            found.append(torch.cat(logits))
+    assert torch.equal(*found)

@@ -26,6 +26,10 @@ def choose_device(name: str) -> torch.device:
     if not available[name]:
         there = ", ".join(kind for kind, there in available.items() if there)
         raise ConfigError(f"device {name} is not available here; there is: {there}. Use --set device=auto or --device")
+    if name == "cuda":
+        # It would plan anew for every shape of a batch, of which there are thousands, and has had wrong results with
+        # masks (pytorch#196678); flash and memory-efficient attention stay.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     return torch.device(name)
 
 
@@ -67,8 +71,11 @@ def autocast(device: torch.device, precision: Precision) -> torch.autocast:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether this is what a device without memory raises; PyTorch's own allocator on CPU has no class for it."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+    """Whether this is what a device without memory raises; PyTorch's own allocator on CPU has no class for it, and
+    neither has cuBLAS."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(
+        words in str(error) for words in ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    )
 
 
 def set_threads(threads: int | None) -> int:

@@ -197,12 +197,16 @@ def test_a_run_that_was_stopped_goes_on(
 
 
 def test_compiled_it_learns_the_same(
-    run: Path, train: Callable[..., CompletedProcess[str]], small: Path, tmp_path: Path
+    train: Callable[..., CompletedProcess[str]], project: Callable[..., Path], pairs: Any, tmp_path: Path
 ) -> None:
-    done = train(small, tmp_path / "run", f"device={DEVICE.type}", "training.compile=true")
-    assert done.returncode == 0, done.stderr
+    # Where both sides are equal, sources and targets have the same shapes, and it is compiled once.
+    config = project(tmp_path, train=[(target, target) for _, target in pairs(400, 1)])
+    for name in ("true", "false"):
+        settings = (f"device={DEVICE.type}", f"training.compile={name}", "model.dropout=0.0")
+        done = train(config, tmp_path / name, *settings)
+        assert done.returncode == 0, done.stderr
     compiled, plain = (
-        [event["loss"] for event in metrics(folder) if event["event"] == "train"] for folder in (tmp_path / "run", run)
+        [event["loss"] for event in metrics(tmp_path / name) if event["event"] == "train"] for name in ("true", "false")
     )
     assert compiled == pytest.approx(plain, rel=1e-2)
 

@@ -180,6 +180,20 @@ def micro_batches(
     return parts
 
 
+def joined_groups(update: Update, dataset: TokenDataset, batch_size: int, batch_type: BatchType) -> Update:
+    """The groups of an update, those of like lengths put together as far as they fit into `batch_size` with the padding
+    that this costs."""
+    joined: list[Indices] = []
+    for group in sorted(update, key=dataset.longest):
+        if joined:
+            both = np.concatenate([joined[-1], group])
+            if (dataset.cells(both) if batch_type == "tokens" else len(both)) <= batch_size:
+                joined[-1] = both
+                continue
+        joined.append(group)
+    return joined
+
+
 def make_batch(dataset: TokenDataset, indices: Indices) -> Batch:
     """The padded tensors of some pairs."""
     source = [dataset.source[i] for i in indices]

@@ -14,7 +14,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import chain, islice, permutations, product
 from pathlib import Path
 from random import Random
@@ -312,9 +312,16 @@ def _reason(error: RuntimeError, config: TokenizerConfig) -> UserError:
 @cache
 def _normalizer(name: str) -> sentencepiece.SentencePieceNormalizer:
     sentencepiece.set_min_log_level(_SILENT)
+    # Its defaults, which versions before 0.2.3 take for false.
+    made = partial(
+        sentencepiece.SentencePieceNormalizer,
+        add_dummy_prefix=True,
+        escape_whitespaces=True,
+        remove_extra_whitespaces=True,
+    )
     if name != "clean":
-        return sentencepiece.SentencePieceNormalizer(rule_name=name)
-    return sentencepiece.SentencePieceNormalizer(norm_map=list(clean_rules().items()))
+        return made(rule_name=name)
+    return made(norm_map=list(clean_rules().items()))
 
 
 def clean_rules() -> dict[str, str]:

@@ -165,7 +165,7 @@ class Translator:
         decoding = self.config.decoding if decoding is None else decoding
         size = batch_size * _BATCHES_IN_WINDOW if batch_size > 1 else 1
         self.model.eval()
-        searched = self._searched or IncrementalDecoder(self.model)
+        searched = self._searched or IncrementalDecoder(self.model, DTYPES[self.precision])
         remaining = iter(lines)
         beginnings = None if prefixes is None else iter(prefixes)
         first = 1

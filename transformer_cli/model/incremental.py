@@ -95,6 +95,10 @@ class _Product(NamedTuple):
         weight = torch.cat([layer.weight for layer in layers]).t().contiguous()
         return cls(weight, torch.cat([layer.bias for layer in layers]))
 
+    def to(self, dtype: torch.dtype) -> "_Product":
+        """In another number format."""
+        return _Product(self.weight.to(dtype), self.bias.to(dtype))
+
     def scaled(self, outputs: int, factor: float) -> "_Product":
         """With the first outputs multiplied by a factor."""
         self.weight[:, :outputs] *= factor
@@ -108,18 +112,18 @@ class _Product(NamedTuple):
 class _Layer:
     """A decoder layer (Figure 1), its matrices ready for few rows; the queries come scaled by 1 / sqrt(K)."""
 
-    def __init__(self, layer: DecoderLayer) -> None:
+    def __init__(self, layer: DecoderLayer, dtype: torch.dtype) -> None:
         own, cross, inner = layer.self_attention, layer.cross_attention, layer.feed_forward
         self.pre_norm = layer.pre_norm
         self.heads = own.num_heads
         self.cross = cross
         width, scale = own.query.out_features, (own.num_heads / own.query.out_features) ** 0.5
-        self.own_in = _Product.of(own.query, own.key, own.value).scaled(width, scale)
-        self.own_out = _Product.of(own.output)
-        self.cross_in = _Product.of(cross.query).scaled(width, scale)
-        self.cross_out = _Product.of(cross.output)
-        self.ffn_in = _Product.of(inner.inner)
-        self.ffn_out = _Product.of(inner.outer)
+        self.own_in = _Product.of(own.query, own.key, own.value).scaled(width, scale).to(dtype)
+        self.own_out = _Product.of(own.output).to(dtype)
+        self.cross_in = _Product.of(cross.query).scaled(width, scale).to(dtype)
+        self.cross_out = _Product.of(cross.output).to(dtype)
+        self.ffn_in = _Product.of(inner.inner).to(dtype)
+        self.ffn_out = _Product.of(inner.outer).to(dtype)
         self.activation: Callable[[Tensor], Tensor] = inner.activation
         self.own_norm: LayerNorm = layer.self_attention_norm
         self.cross_norm: LayerNorm = layer.cross_attention_norm
@@ -188,10 +192,13 @@ class IncrementalDecoder:
     """A trained model behind the protocol of `decoding.search`. It has the weights of the moment it was made."""
 
     @torch.no_grad()
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: Transformer, dtype: torch.dtype | None = None) -> None:
+        """`dtype` is the number format of the products where it is not the model's own, as under autocast, which would
+        convert every matrix at every step."""
+        dtype = dtype or model.output.weight.dtype
         self.model = model
-        self.layers = [_Layer(layer) for layer in model.decoder.layers]
-        self.output = model.output.weight.t().contiguous()  # (D, V)
+        self.layers = [_Layer(layer, dtype) for layer in model.decoder.layers]
+        self.output = model.output.weight.t().contiguous().to(dtype)  # (D, V)
 
     def start(self, src: Tensor, src_mask: Tensor) -> DecoderState:
         """Encode once: src (B, S), src_mask (B, 1, S) -> the state of B sentences with one row each and no word yet."""

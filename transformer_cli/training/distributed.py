@@ -25,7 +25,7 @@ from transformer_cli.model.blocks import Linear
 from transformer_cli.model.transformer import Transformer
 
 _PEER_LOST_AFTER = timedelta(seconds=60)  # in an exchange, where all come at about the same time,
-_STREAMING_PEER_LOST_AFTER = timedelta(minutes=10)  # but for one that must wait for what it reads over the network
+_SLOW_PEER_LOST_AFTER = timedelta(minutes=10)  # but for one that must wait for the network, or compiles once more
 _STARTED_WITHIN = timedelta(minutes=10)
 _POLL_SECONDS = 0.05
 _LAST_WORDS = "last-words"
@@ -188,7 +188,7 @@ def started() -> tuple[int, int]:
 
 
 @contextmanager
-def processes(device_kind: str, streaming: bool = False) -> Iterator[Processes]:
+def processes(device_kind: str, slow: bool = False) -> Iterator[Processes]:
     """The processes that torchrun started, connected for a kind of device; or this one alone. Where each reads a stream
     of its own they wait for each other longer.
 
@@ -206,7 +206,7 @@ def processes(device_kind: str, streaming: bool = False) -> Iterator[Processes]:
             store=PrefixStore("exchange", store),
             rank=rank,
             world_size=count,
-            timeout=_STREAMING_PEER_LOST_AFTER if streaming else _PEER_LOST_AFTER,
+            timeout=_SLOW_PEER_LOST_AFTER if slow else _PEER_LOST_AFTER,
         )
         # The group ends with the process and not with training: a model that outlives it would be the last to hold it,
         # and its teardown then keeps the interpreter locked while it waits for a thread that may need the interpreter.

@@ -41,7 +41,8 @@ def train(
     processes only the main one has a result.
     """
     device = choose_device(config.device)
-    with processes(device.type, config.data.stream is not None) as group, RunLog() as log:
+    slow = config.data.stream is not None or config.training.compile
+    with processes(device.type, slow) as group, RunLog() as log:
         run = RunDir(run_dir)
         if group.is_main:
             run.refuse_if_unusable()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.config.schema import TrainingConfig
-from transformer_cli.data.batching import Batch, Indices, Update, make_batch, micro_batches
+from transformer_cli.data.batching import Batch, Indices, Update, joined_groups, make_batch, micro_batches
 from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.data.tokenizer import BOS, EOS, PAD
 from transformer_cli.device import Precision, autocast, is_out_of_memory
@@ -163,7 +163,7 @@ class Updater:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         (tokens,) = self.processes.sum([sum(int((batch.tgt_out != PAD).sum()) for batch in batches)])
-        loss = nll = 0.0
+        sums_of_parts = []
         self.replica.train()
         self.optimizer.zero_grad(set_to_none=True)
         for i, batch in enumerate(batches or [_EMPTY]):
@@ -176,9 +176,9 @@ class Updater:
                     )
                 # The exchange takes the mean over the processes, and the sum is wanted.
                 torch.autograd.backward(self.scaler.scale(sums.loss * (self.processes.count / tokens)))
-            loss += float(sums.loss.detach())
-            nll += float(sums.nll)
-        loss, nll = self.processes.sum([loss, nll])
+            sums_of_parts.append((sums.loss.detach(), sums.nll))
+        # Read only now, so that a GPU need not wait between the parts.
+        loss, nll = self.processes.sum([sum(map(float, column)) for column in zip(*sums_of_parts, strict=True)])
         # Unscale, then clip, then step: a clipped norm must be the gradient's own, not its scaled one.
         self.scaler.unscale_(self.optimizer)
         longest = float("inf") if self.config.clip_grad_norm is None else self.config.clip_grad_norm
@@ -190,7 +190,9 @@ class Updater:
         return UpdateResult(loss, nll, int(tokens), norm, skipped)
 
     def cut(self, dataset: TokenDataset, update: Update) -> list[Indices]:
-        """The parts that an update is computed in."""
+        """The parts that an update is computed in: on a GPU few large ones, elsewhere small ones that stay in cache."""
+        if self.device.type == "cuda":
+            update = joined_groups(update, dataset, self.batch_size, self.config.batch_type)
         return micro_batches(update, dataset, self.batch_size, self.config.batch_type, self.shared_by.count)
 
     def _rank_of_several(self) -> tuple[int, ...]:
@@ -207,6 +209,7 @@ class Updater:
         self.batch_size = whole // 2
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()  # what did not fit is no need of the run
         LOGGER.warning(
             "out of memory with %d pairs of up to %d pieces at once: from here on an update is computed in parts of "
             "at most %d %s; its gradient stays the same",
