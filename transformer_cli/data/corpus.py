@@ -100,7 +100,7 @@ def _file_pairs(corpus: Corpus) -> list[tuple[Path, Path]]:
         partner = dict(zip(stars[1], targets, strict=True))
         return [(source, partner[star]) for star, source in zip(stars[0], sources, strict=True)]
     if set(stars[0]) & set(stars[1]):
-        odd = next(iter(sorted(set(stars[0]) - set(stars[1]))))
+        odd = min(set(stars[0]) - set(stars[1]))
         raise DataError(f"{sources[stars[0].index(odd)]} has no partner among the files of {corpus.target}")
     return list(zip(sources, targets, strict=True))
 
