@@ -162,6 +162,21 @@ def test_the_two_forms_are_equal(mask: Tensor, dtype: torch.dtype, tolerance: fl
     torch.testing.assert_close(results[0], results[1], rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("length", [8, 9, 15, 16, 17, 24, 25, 31, 33])
+def test_the_two_forms_are_equal_whether_or_not_the_keys_fill_the_lanes(length: int) -> None:
+    torch.manual_seed(length)
+    mask = torch.rand(2, length, length) < 0.5
+    mask[0, 3] = False  # a query without keys
+    for mask_of in (mask, mask[:, :1], torch.ones(1, 1, 1, dtype=torch.bool), causal_mask(length, mask.device)):
+        results = []
+        for form in FORMS:
+            module = attention(form)
+            x = torch.randn(2, length, D, generator=torch.Generator().manual_seed(4)).double().requires_grad_()
+            output = module(x, x, mask_of)
+            results.append((output, *gradients(output, [x, *module.parameters()])))
+        torch.testing.assert_close(results[0], results[1], rtol=1e-12, atol=1e-12)
+
+
 @both_forms
 def test_no_mask_is_the_mask_that_hides_nothing(form: AttentionForm) -> None:
     module = attention(form)

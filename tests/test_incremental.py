@@ -81,11 +81,13 @@ def test_a_reordered_cache_follows_its_rows(form: AttentionForm, norm: str) -> N
     reorder_both([[2, 0, 1], [4, 4, 3], [8, 8, 8]])  # permuted, one dies, two die
     step_both(3, 3)
     step_both(3, 3)  # and no reorder
-    reorder_both([[1, 0, 2], [8, 6, 6]])  # the second sentence is finished
+    reorder_both([[8, 6, 6], [3, 5, 4], [1, 0, 2]])  # and the sentences change places
+    step_both(3, 3)
+    reorder_both([[6, 7, 8], [5, 3, 3]])  # the first is finished, and the last takes its place
     step_both(2, 3)
-    reorder_both([[4, 3]])  # only the last is left, with fewer beams
+    reorder_both([[4, 3]])  # only one is left, with fewer beams
     step_both(1, 2)
-    assert state.position == 6
+    assert state.position == 7
 
 
 def test_all_beams_of_a_sentence_share_one_memory() -> None:
@@ -94,11 +96,12 @@ def test_all_beams_of_a_sentence_share_one_memory() -> None:
     state = decoder.start(src, padding_mask(src, PAD))
     memories = [(layer.memory_keys, layer.memory_values) for layer in state.layers]
     for rows in ([[0, 0, 0, 0], [1, 1, 1, 1]], [[3, 2, 1, 0], [4, 4, 5, 6]]):
-        _, state = decoder.step(torch.full(state.visible.shape[:2], BOS), state)
+        _, state = decoder.step(torch.full((state.sentences, state.width), BOS), state)
         state = decoder.reorder(state, torch.tensor(rows))
     for layer, (keys, values) in zip(state.layers, memories, strict=True):
-        assert layer.self_keys.shape == layer.self_values.shape == (2, 4, 32, 4)  # (B, H, places, K)
-        assert keys.shape == values.shape == (2, 4, 16, 4)  # (B, H, S in whole lanes, K)
+        assert layer.self_keys.shape == layer.self_values.shape == (2 * 4, 32, 4)  # (B * H, places, K)
+        assert keys.shape == (2 * 4, 4, 16)  # (B * H, K, S in whole lanes)
+        assert values.shape == (2 * 4, 16, 4)
         assert layer.memory_keys is keys
         assert layer.memory_values is values
 
@@ -116,12 +119,14 @@ class NeverEnds(IncrementalDecoder):
 def test_two_hundred_steps_run_two_hundred_positions_and_one_encoder_pass(beam: int) -> None:
     torch.manual_seed(1)
     model = Transformer(SMALL, V, V, PAD).eval()
+    decoder = NeverEnds(model)
     rows, encoded = [], []
-    model.decoder.layers[0].self_attention_norm.register_forward_hook(lambda _, x, y: rows.append(len(y)))
+    step = decoder.layers[0].step
+    decoder.layers[0].step = lambda x, *rest: (rows.append(len(x)), step(x, *rest))[1]  # type: ignore[method-assign]
     model.encoder.register_forward_hook(lambda _, x, y: encoded.append(len(y)))
     src = words(5, 3)
     translations = beam_search(
-        NeverEnds(model),
+        decoder,
         src,
         padding_mask(src, PAD),
         torch.tensor([200, 200]),
@@ -156,7 +161,7 @@ def test_beam_search_finds_the_same_with_and_without_cache(norm: str) -> None:
 
 
 def places(state: DecoderState) -> int:
-    return state.layers[0].self_keys.shape[2]
+    return state.layers[0].self_keys.shape[1]
 
 
 @both_norms
@@ -289,16 +294,20 @@ def test_a_step_in_bfloat16_gives_what_the_whole_prefix_gives(form: AttentionFor
         torch.testing.assert_close(logits.squeeze(1), expected[:, t], rtol=0.1, atol=0.1)
 
 
-def test_matrices_converted_once_give_what_autocast_gives_converting_them_at_every_step() -> None:
-    model = build(SMALL)
-    src = torch.tensor([[5, 6, 7, 3]])
-    mask = padding_mask(src, PAD)
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        found = []
-        for decoder in (IncrementalDecoder(model), IncrementalDecoder(model, torch.bfloat16)):
-            state, logits = decoder.start(src, mask), []
-            for word in (2, 9, 8):
-                step, state = decoder.step(torch.tensor([[word]]), state)
-                logits.append(step)
-            found.append(torch.cat(logits))
-    assert torch.equal(*found)
+@pytest.mark.parametrize(("width", "products"), [(16, torch.float32), (256, torch.bfloat16)])
+def test_an_fp32_model_is_searched_in_bfloat16_where_that_pays(width: int, products: torch.dtype) -> None:
+    torch.manual_seed(1)
+    model = Transformer(small(d_model=width, ffn_dim=2 * width), V, V, PAD).eval()
+    src, tgt = torch.tensor([[5, 6, 7, 3]]), torch.tensor([[2, 9, 8]])
+    expected = logits_of(model, src, tgt)
+    decoder = IncrementalDecoder(model, torch.bfloat16)
+    assert decoder.output.dtype == torch.bfloat16
+    assert {decoder.layers[0].own_in.weight.dtype, decoder.layers[-1].ffn_out.bias.dtype} == {products}
+    state, logits = decoder.start(src, padding_mask(src, PAD)), []
+    for t in range(3):
+        step, state = decoder.step(tgt[:, t : t + 1], state)
+        logits.append(step)
+    found = torch.cat(logits, dim=1)
+    assert found.dtype == torch.bfloat16
+    error = (found.float() - expected).abs().max()
+    assert 1e-4 < error < 0.05 * expected.abs().max()  # rounded to 8 bits somewhere, and nothing else

@@ -35,7 +35,7 @@ from tables import (
 )
 
 from transformer_cli.decoding.hypotheses import Hypothesis, length_penalty
-from transformer_cli.decoding.search import best_continuations
+from transformer_cli.decoding.search import _likeliest, best_continuations, closed_up
 from transformer_cli.errors import UserError
 
 
@@ -368,10 +368,45 @@ def test_the_largest_by_blocks_are_the_largest_of_all(vocab: int, width: int, co
     assert all(len(set(row)) == count for row in place.tolist()), "a continuation is there twice"
 
 
+@pytest.mark.parametrize("vocab", [5, 63, 64, 65, 128, 1000])
+def test_the_likeliest_piece_is_found_by_way_of_its_block(vocab: int) -> None:
+    generator = torch.Generator().manual_seed(vocab)
+    log_probs = torch.randn(40, 1, vocab, generator=generator)
+    log_probs[0, 0, vocab - 1] = 9.0
+    log_probs[1, 0, 0] = 9.0
+    log_probs[2] = -torch.inf
+    log_probs[3, 0, : vocab - 1] = -torch.inf
+    value, place = _likeliest(log_probs)
+    assert torch.equal(value, log_probs.amax(2))
+    assert torch.equal(value, log_probs.gather(2, place.unsqueeze(2)).squeeze(2))
+    assert place[0] == vocab - 1
+    assert place[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("done", "expected"),
+    [
+        ([0, 0, 0], [0, 1, 2]),
+        ([1, 1, 1], []),
+        ([0, 1, 0, 0], [0, 3, 2]),  # the last takes the place that becomes free
+        ([1, 1, 0, 0, 0], [3, 4, 2]),
+        ([0, 1, 0, 1, 1], [0, 2]),
+        ([0, 0, 1, 1], [0, 1]),
+    ],
+)
+def test_sentences_close_up_with_few_moves(done: list[int], expected: list[int]) -> None:
+    assert closed_up(torch.tensor(done, dtype=torch.bool)).tolist() == expected
+
+
 @pytest.mark.parametrize("beam", [1, 4])
 def test_done_sentences_that_wait_in_the_batch_change_nothing(beam: int) -> None:
-    table = random_table(seed=21, vocab=9, scale=1.5)
-    limits = [1 + (7 * sentence) % 29 for sentence in range(30)]
+    drawn = random_table(seed=21, vocab=9, scale=1.5)
+
+    def table(sentence: int, prefix: Prefix) -> list[float]:
+        """Where few end in one step."""
+        return [logit - 2.0 * (piece == EOS) for piece, logit in enumerate(drawn(sentence, prefix))]
+
+    limits = [1 + (7 * sentence) % 29 for sentence in range(80)]
     model = TableModel(table)
     together = search(table, limits, beam, beam, alpha=0.6, model=model)
     sizes = [rows for rows, _ in model.shapes]

@@ -735,9 +735,9 @@ def test_the_model_names_no_device() -> None:
     assert {"attention.py", "blocks.py", "masks.py", "transformer.py"} <= {file.name for file in files}
     for file in files:
         text = file.read_text(encoding="utf-8").lower()
-        if file.name == "blocks.py":  # dropout has a form that is faster where random numbers are dear
-            assert text.count("x.is_cpu") == 1
-            text = text.replace("x.is_cpu", "").replace("on cpu", "")
+        # Where a processor finds the same numbers faster in another way, the tensor is asked, in one place of a file.
+        assert text.count(".is_cpu") <= 1, file.name
+        text = text.replace(".is_cpu", "").replace("on cpu", "")
         assert [name for name in ("cuda", "cpu", "mps") if name in text] == [], file.name
 
 

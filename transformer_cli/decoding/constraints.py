@@ -31,9 +31,10 @@ class Constraints:
 
     def log_probs(self, logits: Tensor, so_far: Tensor, special: SpecialIds) -> Tensor:
         """Logits (B, W, V) after the pieces so_far (B, W, t) -> log-probabilities (B, W, V), fp32; -inf: forbidden."""
+        logits = logits.float()  # in an operation of its own: together with the softmax it takes several times as long
         if self.repetition_penalty != 1.0 and so_far.shape[2]:
-            logits = self._penalise(logits.float(), so_far)
-        log_probs = logits.log_softmax(-1, dtype=torch.float32)
+            logits = self._penalise(logits, so_far)
+        log_probs = logits.log_softmax(-1)
         log_probs[..., special.pad].fill_(-torch.inf)
         log_probs[..., special.bos].fill_(-torch.inf)
         step = so_far.shape[2]

@@ -4,7 +4,8 @@
 
 The rule. Each step ranks the 2W best continuations of a sentence. An end symbol among the first W of them finishes its
 hypothesis; the best W that are not end symbols stay alive. A sentence is done when W hypotheses are finished, or at its
-own length limit, where the live ones are taken as they are and marked truncated. Greedy search is W = 1.
+own length limit, where the live ones are taken as they are and marked truncated. Greedy search is W = 1: the likeliest
+piece, until that is the end symbol.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from transformer_cli.decoding.hypotheses import Finished, Hypothesis, LengthPena
 State = TypeVar("State")
 
 _BLOCK = 64  # pieces of a vocabulary among which the largest is looked for before any ranking
-_LEAVE = 8  # done sentences leave the batch when they are this part of it: copying the others has a price, too
+_LEAVE = 16  # done sentences leave the batch when they are this part of it: leaving has a price, too
 
 
 class StepModel(Protocol[State]):
@@ -35,7 +36,7 @@ class StepModel(Protocol[State]):
         """The newest token of each row (B, W) -> the logits of the next one (B, W, V)."""
 
     def reorder(self, state: State, rows: Tensor) -> State:
-        """Keep these rows: (B', W') present row numbers, a line for each sentence that stays, in their order."""
+        """Keep these rows: (B', W') present row numbers, a line for each sentence that stays, in any order."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ def beam_search(
     src (B, S) ids, src_mask (B, 1, S), limits (B): the most steps of each sentence, end symbol included, at least 1. Of
     equal scores the one found in an earlier step wins. UserError when the logits are not numbers.
     """
+    if options.beam_size == 1:
+        return _greedy_search(model, src, src_mask, limits, special, options, constraints)
     beam = options.beam_size
     device = src.device
     results: list[list[Hypothesis]] = [[] for _ in range(len(src))]
@@ -108,13 +111,92 @@ def beam_search(
             found = finished.select(done).ranked(options.n_best, options.length_penalty, options.length_penalty_type)
             for sentence, hypotheses in zip(remaining[done].tolist(), found, strict=True):
                 results[sentence] = hypotheses
-            going = ~done
+            going = closed_up(done)
             remaining, limits, finished = remaining[going], limits[going], finished.select(going)
             live, newest, rows = live[going], newest[going], rows[going]
             prefixes, history, constraints = prefixes[going], history[going], constraints.select(going)
         if len(rows):
             state = model.reorder(state, rows)
     return results
+
+
+def _greedy_search(
+    model: StepModel[State],
+    src: Tensor,
+    src_mask: Tensor,
+    limits: Tensor,
+    special: SpecialIds,
+    options: SearchOptions,
+    constraints: Constraints,
+) -> list[list[Hypothesis]]:
+    """`beam_search` with one hypothesis a sentence, which takes a third of the operations."""
+    results: list[list[Hypothesis]] = [[] for _ in range(len(src))]
+    remaining = torch.arange(len(src), device=src.device)  # (B)
+    state = model.start(src, src_mask)
+    prefixes = torch.empty(len(src), 1, 0, dtype=torch.long, device=src.device)  # (B, 1, t)
+    history = torch.empty(len(src), 1, 0, device=src.device)  # (B, 1, t)
+    lengths = torch.zeros(len(src), 1, dtype=torch.long, device=src.device)  # (B, 1) steps to the end; 0: not reached
+    newest = torch.full((len(src), 1), special.bos, device=src.device)  # (B, 1)
+    limits = limits.unsqueeze(1)
+
+    while len(remaining):
+        logits, state = model.step(newest, state)
+        gained, newest = _likeliest(constraints.log_probs(logits, prefixes, special))  # (B, 1)
+        prefixes = torch.cat([prefixes, newest.unsqueeze(2)], dim=2)
+        history = torch.cat([history, gained.unsqueeze(2)], dim=2)
+        steps = prefixes.shape[2]
+        ends = (newest == special.eos) | (limits <= steps)
+        lengths = torch.where(ends & (lengths == 0), steps, lengths)
+        done = lengths.squeeze(1) > 0
+        dones = int(done.sum())
+        if dones * _LEAVE < len(done) or not dones:
+            continue
+        found = _finished(prefixes[done], history[done], lengths[done], special.eos)
+        ranked = found.ranked(1, options.length_penalty, options.length_penalty_type)
+        for sentence, hypotheses in zip(remaining[done].tolist(), ranked, strict=True):
+            results[sentence] = hypotheses
+        going = closed_up(done)
+        remaining, limits, lengths = remaining[going], limits[going], lengths[going]
+        newest, prefixes, history = newest[going], prefixes[going], history[going]
+        constraints = constraints.select(going)
+        if len(going):
+            state = model.reorder(state, going.unsqueeze(1))
+    return results
+
+
+def _finished(prefixes: Tensor, history: Tensor, lengths: Tensor, eos: int) -> Finished:
+    """One hypothesis of each sentence, which has ended after so many steps: (B, 1, t), (B, 1, t), (B, 1)."""
+    beyond = torch.arange(prefixes.shape[2], device=lengths.device) >= lengths.unsqueeze(2)
+    totals = history.masked_fill(beyond, 0.0).sum(2)
+    truncated = prefixes.gather(2, lengths.unsqueeze(2) - 1).squeeze(2) != eos
+    return Finished(prefixes, history, totals, lengths, truncated, totals.isfinite().sum(1))
+
+
+def closed_up(done: Tensor) -> Tensor:
+    """Which sentences stand where when those that are done (B) leave: (B'). The last ones take the places that become
+    free, so that no other moves."""
+    stay = (~done).nonzero().squeeze(1)
+    order = torch.arange(len(stay), device=done.device)
+    free = done[: len(stay)].nonzero().squeeze(1)
+    order[free] = stay[len(stay) - len(free) :]
+    return order
+
+
+def _likeliest(log_probs: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest of log_probs (B, 1, V) and where it is, (B, 1) each, by way of the block with the largest maximum."""
+    flat = log_probs.squeeze(1)
+    blocks = flat.shape[1] // _BLOCK
+    if not blocks:
+        return flat.max(1, keepdim=True)
+    whole = flat[:, : blocks * _BLOCK].view(len(flat), blocks, _BLOCK)
+    block = whole.amax(2).argmax(1, keepdim=True)  # (B, 1)
+    value, place = whole.gather(1, block.unsqueeze(2).expand(-1, -1, _BLOCK)).max(2)
+    place = place + block * _BLOCK
+    if flat.shape[1] % _BLOCK:  # fewer than a block at the end
+        last, behind = flat[:, blocks * _BLOCK :].max(1, keepdim=True)
+        place = torch.where(last > value, behind + blocks * _BLOCK, place)
+        value = torch.maximum(value, last)
+    return value, place
 
 
 def best_continuations(live: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,8 @@ from transformer_cli.model.blocks import Linear, dropout
 
 AttentionForm = Literal["written_out", "fused"]
 
+_LANES = 16  # numbers that a processor takes at once; what is left over it takes one by one, or fewer at a time
+
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
     """softmax(q k^T / sqrt(K)) over the keys that the mask allows; a query with none gets zeros, never NaN.
@@ -73,6 +75,8 @@ class MultiHeadAttention(nn.Module):
             mask = mask.unsqueeze(1)  # (B, 1, T, S): the same for every head
         p = self.dropout if self.training else 0.0
         if self.form == "fused":
+            if mask is not None and k.is_cpu and k.shape[2] % _LANES > _LANES // 2:
+                k, v, mask = _in_whole_lanes(k, v, mask)
             heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p)
         else:
             if mask is None:
@@ -89,3 +93,10 @@ class MultiHeadAttention(nn.Module):
 
     def _split_heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)  # (B, T, D) -> (B, H, T, K)
+
+
+def _in_whole_lanes(k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same with keys that no query may attend to behind the others, for the fused form on a processor: it spends
+    more on the end of a row of scores, where that does not fill the lanes, than on all that comes before."""
+    more = -k.shape[2] % _LANES
+    return F.pad(k, (0, 0, 0, more)), F.pad(v, (0, 0, 0, more)), F.pad(mask.expand(-1, -1, -1, k.shape[2]), (0, more))

@@ -6,8 +6,9 @@ The rows of a sentence share one list of places in the cache, each holding one w
 dies nothing is moved: only which places each row sees. The memory's keys and values are kept once a sentence, with its
 rows as the queries.
 
-Few rows are multiplied with large matrices here, for which the matrices are kept the other way round than a layer has
-them: on a processor the products are then up to twice as fast.
+A step is many small operations, whose number decides as much as their size. So that each is as cheap as it can be on a
+processor, the matrices and the keys are kept the other way round than a layer has them, and the heads of all sentences
+are one dimension, which is what `bmm` takes.
 """
 
 from collections.abc import Callable
@@ -21,17 +22,17 @@ from torch import Tensor
 from transformer_cli.model.blocks import LayerNorm, Linear
 from transformer_cli.model.transformer import DecoderLayer, Transformer
 
-_SMALL_PRODUCT = 400  # multiplications
+_BF16_FROM_WIDTH = 256  # for the products of a processor: below, the conversions cost more than they save
 _LANES = 16  # a softmax over fewer numbers, or over a few more, takes PyTorch several times as long on a processor
 
 
 class LayerCache(NamedTuple):
     """Keys and values of one decoder layer. Words are written in place, behind those that are there."""
 
-    self_keys: Tensor  # (B, H, places, K), some still empty
-    self_values: Tensor  # (B, H, places, K)
-    memory_keys: Tensor  # (B, H, S, K): once a sentence, however many beams ask; S in whole lanes
-    memory_values: Tensor  # (B, H, S, K)
+    self_keys: Tensor  # (B * H, places, K), some still empty
+    self_values: Tensor  # (B * H, places, K)
+    memory_keys: Tensor  # (B * H, K, S): once a sentence, however many beams ask; S in whole lanes
+    memory_values: Tensor  # (B * H, S, K)
 
 
 @dataclass(frozen=True)
@@ -39,48 +40,45 @@ class DecoderState:
     """All that the next step needs: the caches of B sentences with W rows each, and what each row sees of them."""
 
     layers: tuple[LayerCache, ...]
-    source_bias: Tensor  # (B, 1, 1, S): 0 where the source has a word; S rounded up to whole lanes
-    visible: Tensor  # (B, W, filled) bool: True = this place holds an earlier word of this row
+    source_bias: Tensor  # (B * H, 1, S): 0 where the source has a word, else the lowest number
+    sentences: int  # B
+    width: int  # W
+    filled: int  # places taken in the caches
+    visible: Tensor | None  # (B, W, filled) bool: True = this place holds an earlier word of this row; None: all do
     position: int  # words that each row has
-
-    @property
-    def filled(self) -> int:
-        """Places taken in the caches."""
-        return self.visible.shape[2]
 
     def with_room(self, places: int) -> "DecoderState":
         """One with so many free places behind the filled ones.
 
         Where no more than half of the filled places are of use any more, rows having died, those close up instead.
         """
-        keys = self.layers[0].self_keys
-        if _whole_lanes(self.filled + places) <= keys.shape[2]:
+        if _whole_lanes(self.filled + places) <= self.layers[0].self_keys.shape[1]:
             return self
-        used = self.visible.any(1)  # (B, filled)
-        most = int(used.sum(1).max()) if self.filled else 0
-        if 2 * most > self.filled:
-            most, order = self.filled, None
-        else:
-            order = (~used).byte().argsort(dim=1, stable=True)[:, :most]  # (B, most), in the order they were filled
+        most, visible, order = self.filled, self.visible, None
+        if visible is not None:
+            used = visible.any(1)  # (B, filled)
+            most = int(used.sum(1).max())
+            if 2 * most > self.filled:
+                most = self.filled
+            else:
+                order = (~used).byte().argsort(dim=1, stable=True)[:, :most]  # (B, most), in the order they were filled
+                visible = visible.gather(2, order.unsqueeze(1).expand(-1, self.width, -1))
         length = _whole_lanes(2 * most + max(places, 2 * _LANES))
 
         def moved(cache: Tensor) -> Tensor:
-            sentences, heads, _, width = cache.shape
-            larger = cache.new_zeros(sentences, heads, length, width)
-            kept = cache[:, :, : self.filled]
+            kept = cache[:, : self.filled]
             if order is not None:
-                kept = kept.gather(2, order.view(sentences, 1, most, 1).expand(-1, heads, -1, width))
-            larger[:, :, :most] = kept
+                each_head = order.repeat_interleave(len(cache) // self.sentences, dim=0)
+                kept = kept.gather(1, each_head.unsqueeze(2).expand(-1, -1, cache.shape[2]))
+            larger = cache.new_zeros(len(cache), length, cache.shape[2])
+            larger[:, :most] = kept
             return larger
 
         layers = tuple(
             cache._replace(self_keys=moved(cache.self_keys), self_values=moved(cache.self_values))
             for cache in self.layers
         )
-        visible = self.visible
-        if order is not None:
-            visible = visible.gather(2, order.unsqueeze(1).expand(-1, visible.shape[1], -1))
-        return replace(self, layers=layers, visible=visible)
+        return replace(self, layers=layers, filled=most, visible=visible)
 
 
 class _Product(NamedTuple):
@@ -106,86 +104,103 @@ class _Product(NamedTuple):
         return self
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.addmm(self.bias, x, self.weight)
+        return torch.addmm(self.bias, x.to(self.weight.dtype), self.weight)
+
+
+class _Norm(NamedTuple):
+    """A layer normalisation without the price of a module's call, which is as high as its own."""
+
+    weight: Tensor  # (D)
+    bias: Tensor  # (D)
+    eps: float
+
+    @classmethod
+    def of(cls, norm: LayerNorm, dtype: torch.dtype) -> "_Norm":
+        return cls(norm.weight.to(dtype), norm.bias.to(dtype), norm.eps)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
 
 
 class _Layer:
-    """A decoder layer (Figure 1), its matrices ready for few rows; the queries come scaled by 1 / sqrt(K)."""
+    """A decoder layer (Figure 1), its matrices ready for few rows; the queries come scaled by 1 / sqrt(K).
 
-    def __init__(self, layer: DecoderLayer, dtype: torch.dtype) -> None:
+    Three number formats: of the residual stream and the norms, of attention, and of the products with the weights.
+    """
+
+    def __init__(self, layer: DecoderLayer, stream: torch.dtype, attention: torch.dtype, products: torch.dtype) -> None:
         own, cross, inner = layer.self_attention, layer.cross_attention, layer.feed_forward
         self.pre_norm = layer.pre_norm
         self.heads = own.num_heads
         self.cross = cross
+        self.attention_dtype = attention
         width, scale = own.query.out_features, (own.num_heads / own.query.out_features) ** 0.5
-        self.own_in = _Product.of(own.query, own.key, own.value).scaled(width, scale).to(dtype)
-        self.own_out = _Product.of(own.output).to(dtype)
-        self.cross_in = _Product.of(cross.query).scaled(width, scale).to(dtype)
-        self.cross_out = _Product.of(cross.output).to(dtype)
-        self.ffn_in = _Product.of(inner.inner).to(dtype)
-        self.ffn_out = _Product.of(inner.outer).to(dtype)
+        self.own_in = _Product.of(own.query, own.key, own.value).scaled(width, scale).to(products)
+        self.own_out = _Product.of(own.output).to(products)
+        self.cross_in = _Product.of(cross.query).scaled(width, scale).to(products)
+        self.cross_out = _Product.of(cross.output).to(products)
+        self.ffn_in = _Product.of(inner.inner).to(products)
+        self.ffn_out = _Product.of(inner.outer).to(products)
         self.activation: Callable[[Tensor], Tensor] = inner.activation
-        self.own_norm: LayerNorm = layer.self_attention_norm
-        self.cross_norm: LayerNorm = layer.cross_attention_norm
-        self.ffn_norm: LayerNorm = layer.feed_forward_norm
+        self.own_norm = _Norm.of(layer.self_attention_norm, stream)
+        self.cross_norm = _Norm.of(layer.cross_attention_norm, stream)
+        self.ffn_norm = _Norm.of(layer.feed_forward_norm, stream)
 
     def start(self, memory: Tensor) -> LayerCache:
-        """No word yet: memory (B, S, D) -> the cache of B sentences."""
-        more = (0, 0, 0, _whole_lanes(memory.shape[1]) - memory.shape[1])
-        keys, values = F.pad(self.cross.keys(memory), more), F.pad(self.cross.values(memory), more)  # (B, H, S, K)
-        keys, values = keys.contiguous(), values.contiguous()
-        return LayerCache(keys[:, :, :0], values[:, :, :0], keys, values)
+        """No word yet: memory (B, S in whole lanes, D) -> the cache of B sentences."""
+        keys = self.cross.keys(memory).to(self.attention_dtype).transpose(2, 3).flatten(0, 1).contiguous()
+        values = self.cross.values(memory).to(self.attention_dtype).flatten(0, 1)
+        return LayerCache(values[:, :0], values[:, :0], keys, values)
 
     def step(self, x: Tensor, cache: LayerCache, filled: int, visible: Tensor | None, source: Tensor) -> Tensor:
         """The newest word of each row, which takes the places from `filled` on: x (N, D) -> (N, D).
 
-        What each row sees, as what is added to the scores: visible (B, 1, W, places) or None for all, source
-        (B, 1, 1, S); the places are filled + W rounded up to whole lanes.
+        What each row sees, as what is added to the scores: visible, broadcast to (B * H, W, places), or None for all,
+        source (B * H, 1, S); the places are filled + W rounded up to whole lanes.
         """
         h = self.own_norm(x) if self.pre_norm else x
-        sentences, heads, *_ = cache.self_keys.shape
-        width = len(x) // sentences
-        q, k, v = self.own_in(h).view(sentences, width, 3, heads, -1).permute(2, 0, 3, 1, 4)  # (B, H, W, K)
-        cache.self_keys.narrow(2, filled, width).copy_(k)
-        cache.self_values.narrow(2, filled, width).copy_(v)
+        groups = len(cache.self_keys)  # B * H
+        width = len(x) * self.heads // groups
+        projected = self.own_in(h).to(self.attention_dtype).view(-1, width, 3, self.heads, cache.self_keys.shape[2])
+        q, k, v = projected.permute(2, 0, 3, 1, 4).reshape(3, groups, width, -1)  # (B * H, W, K)
+        cache.self_keys.narrow(1, filled, width).copy_(k)
+        cache.self_values.narrow(1, filled, width).copy_(v)
         places = _whole_lanes(filled + width)
-        keys, values = cache.self_keys.narrow(2, 0, places), cache.self_values.narrow(2, 0, places)
-        x = x + self.own_out(_attend(q, keys, values, visible))
+        keys, values = cache.self_keys.narrow(1, 0, places), cache.self_values.narrow(1, 0, places)
+        x = x + self.own_out(self._joined(_attend(q, keys.transpose(1, 2), values, visible)))
         x, h = (x, self.cross_norm(x)) if self.pre_norm else (normed := self.own_norm(x), normed)
-        q = self.cross_in(h).view(sentences, width, heads, -1).transpose(1, 2)
-        x = x + self.cross_out(_attend(q, cache.memory_keys, cache.memory_values, source))
+        q = self.cross_in(h).to(self.attention_dtype).view(-1, width, self.heads, q.shape[2])
+        q = q.transpose(1, 2).reshape(groups, width, -1)
+        x = x + self.cross_out(self._joined(_attend(q, cache.memory_keys, cache.memory_values, source)))
         x, h = (x, self.ffn_norm(x)) if self.pre_norm else (normed := self.cross_norm(x), normed)
         x = x + self.ffn_out(self.activation(self.ffn_in(h)))
         return x if self.pre_norm else self.ffn_norm(x)
 
+    def _joined(self, attended: Tensor) -> Tensor:
+        """The heads of each row side by side: (B * H, W, K) -> (N, D)."""
+        _, width, size = attended.shape
+        return attended.view(-1, self.heads, width, size).transpose(1, 2).reshape(-1, self.heads * size)
+
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """Attention of scaled q (B, H, W, K) over k and v (B, H, S, K), bias (B, 1, W or 1, S) added to scores -> (N, D).
+    """Attention of scaled q (B * H, W, K) over k (B * H, K, S) and v (B * H, S, K), bias added to the scores.
 
-    Two products are faster than the fused kernel on a processor, but for a single row in bf16, and for matrices so
-    small that PyTorch multiplies them in a loop of its own.
+    Two products are faster than the fused kernel on a processor, and than a product and a sum.
     """
-    sentences, heads, width, size = q.shape
-    if (width == 1 and q.dtype != torch.float32) or width * size * k.shape[2] < _SMALL_PRODUCT:
-        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0).transpose(1, 2)
-    else:
-        scores = torch.bmm(q.reshape(-1, width, size), k.flatten(0, 1).transpose(1, 2))  # (B * H, W, S)
-        if bias is not None:
-            scores.view(sentences, heads, width, -1).add_(bias)
-        attended = torch.bmm(scores.softmax(-1).to(v.dtype), v.flatten(0, 1))  # (B * H, W, K)
-        if width > 1:
-            attended = attended.view(sentences, heads, width, size).transpose(1, 2)
-    return attended.reshape(sentences * width, heads * size)
+    scores = torch.bmm(q, k) if bias is None else torch.baddbmm(bias, q, k)  # (B * H, W, S)
+    return torch.bmm(scores.softmax(-1), v)  # (B * H, W, K)
 
 
 def _whole_lanes(length: int) -> int:
     return -(-length // _LANES) * _LANES
 
 
-def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """What a mask (…, S), True = may attend, adds to scores (…, S in whole lanes): 0, or the lowest number."""
-    mask = F.pad(mask, (0, _whole_lanes(mask.shape[-1]) - mask.shape[-1]))
-    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
+def _bias(mask: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
+    """What a mask (B, W or 1, S), True = may attend, adds to scores (B * H, W, S in whole lanes): 0, or the lowest
+    number."""
+    mask = F.pad(mask, (0, _whole_lanes(mask.shape[2]) - mask.shape[2]))
+    bias = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
+    return bias.unsqueeze(1).expand(-1, heads, -1, -1).flatten(0, 1)
 
 
 class IncrementalDecoder:
@@ -194,49 +209,91 @@ class IncrementalDecoder:
     @torch.no_grad()
     def __init__(self, model: Transformer, dtype: torch.dtype | None = None) -> None:
         """`dtype` is the number format of the products where it is not the model's own, as under autocast, which would
-        convert every matrix at every step."""
-        dtype = dtype or model.output.weight.dtype
+        convert every matrix at every step. What is small stays in fp32 on a processor, where it is faster so.
+        """
+        weight, config = model.output.weight, model.config
+        dtype = dtype or weight.dtype
         self.model = model
-        self.layers = [_Layer(layer, dtype) for layer in model.decoder.layers]
-        self.output = model.output.weight.t().contiguous().to(dtype)  # (D, V)
+        self.autocast = torch.autocast(weight.device.type, dtype, enabled=dtype != weight.dtype)
+        self.stream, self.attention, products = weight.dtype, dtype, dtype
+        if weight.is_cpu:
+            self.stream = self.attention = torch.float32
+            products = dtype if config.d_model >= _BF16_FROM_WIDTH else torch.float32
+        self.layers = [_Layer(layer, self.stream, self.attention, products) for layer in model.decoder.layers]
+        norm = model.decoder.norm
+        self.norm = _Norm.of(norm, self.stream) if isinstance(norm, LayerNorm) else None
+        self.output = weight.t().contiguous().to(dtype)  # (D, V)
 
     def start(self, src: Tensor, src_mask: Tensor) -> DecoderState:
         """Encode once: src (B, S), src_mask (B, 1, S) -> the state of B sentences with one row each and no word yet."""
-        memory = self.model.encode(src, src_mask)
-        layers = tuple(layer.start(memory) for layer in self.layers)
-        bias = _bias(src_mask.unsqueeze(1), layers[0].memory_keys.dtype)
-        visible = torch.empty(len(src), 1, 0, dtype=torch.bool, device=src.device)
-        return DecoderState(layers, bias, visible, 0)
+        sentences, length = src.shape
+        with self.autocast:
+            memory = F.pad(self.model.encode(src, src_mask), (0, 0, 0, _whole_lanes(length) - length))
+            layers = tuple(layer.start(memory) for layer in self.layers)
+        bias = _bias(src_mask, self.model.config.num_heads, self.attention)
+        return DecoderState(layers, bias, sentences, 1, 0, None, 0)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """The newest word of each row, (B, W) -> logits of the next, (B, W, V), and the longer state.
 
         The caches are written in place: the state given cannot be used again.
         """
-        sentences, width = tokens.shape
-        state = state.with_room(width)
-        itself = torch.eye(width, dtype=torch.bool, device=tokens.device).expand(sentences, -1, -1)
-        visible = torch.cat([state.visible, itself], dim=2)  # (B, W, filled + W)
-        # A row sees as many places as it has words: if there are no more, it sees all.
-        all_seen = _whole_lanes(visible.shape[2]) == state.position + 1
-        bias = None if all_seen else _bias(visible.unsqueeze(1), state.source_bias.dtype)
-        x = self.model.target_words(tokens.flatten(), state.position)  # (N, D)
+        state = state.with_room(state.width)
+        filled = state.filled + state.width
+        places = _whole_lanes(filled)
+        visible = self._visible(state, tokens.device)
+        if places == state.position + 1:  # a row sees as many places as it has words
+            bias = None
+        elif visible is None:
+            bias = state.source_bias.new_zeros(places)
+            bias[filled:] = torch.finfo(bias.dtype).min
+        else:
+            bias = _bias(visible, self.model.config.num_heads, self.attention)
+        x = self.model.target_words(tokens.flatten(), state.position).to(self.stream)  # (N, D)
         for layer, cache in zip(self.layers, state.layers, strict=True):
             x = layer.step(x, cache, state.filled, bias, state.source_bias)
-        logits = (self.model.decoder.norm(x) @ self.output).view(sentences, width, -1)
-        return logits, replace(state, visible=visible, position=state.position + 1)
+        x = x if self.norm is None else self.norm(x)
+        logits = x.to(self.output.dtype) @ self.output
+        state = replace(state, filled=filled, visible=visible, position=state.position + 1)
+        return logits.view(*tokens.shape, -1), state
 
     def reorder(self, state: DecoderState, rows: Tensor) -> DecoderState:
         """Go on with these rows only: (B', W') numbers of present rows, one line a sentence that stays.
 
         A row may be named several times (its beam splits) or not at all (it dies). All rows of a line must belong to
-        the same sentence, and the sentences must keep their order.
+        the same sentence. The caches are changed in place, and only where another sentence comes to stand.
         """
-        width = state.visible.shape[1]
-        visible = state.visible.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, -1)
-        if len(rows) == len(state.source_bias):  # sentences keep their order: all there means none moved
-            return replace(state, visible=visible)
-        sentences = rows[:, 0].div(width, rounding_mode="floor")  # (B')
-        layers = tuple(LayerCache(*(tensor.index_select(0, sentences) for tensor in cache)) for cache in state.layers)
-        bias = state.source_bias.index_select(0, sentences)
-        return replace(state, layers=layers, source_bias=bias, visible=visible)
+        visible = state.visible
+        if visible is not None:
+            visible = visible.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, -1)
+        came_from = rows[:, 0].div(state.width, rounding_mode="floor")  # (B')
+        to = (came_from != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
+        came_from = came_from[to]
+
+        def moved(each_head: Tensor) -> Tensor:
+            sentences = each_head.view(state.sentences, -1, *each_head.shape[1:])
+            if len(to):
+                sentences.index_copy_(0, to, sentences.index_select(0, came_from))
+            return sentences[: len(rows)].flatten(0, 1)
+
+        layers, source_bias = state.layers, state.source_bias
+        if len(to) or len(rows) < state.sentences:
+            layers = tuple(LayerCache(*map(moved, cache)) for cache in layers)
+            source_bias = moved(source_bias)
+        return replace(
+            state,
+            layers=layers,
+            source_bias=source_bias,
+            sentences=len(rows),
+            width=rows.shape[1],
+            visible=visible,
+        )
+
+    def _visible(self, state: DecoderState, device: torch.device) -> Tensor | None:
+        """What each row sees once its newest word is in: `DecoderState.visible` of the next state."""
+        if state.visible is None and state.width == 1:
+            return None
+        shape = state.sentences, state.width, state.filled
+        earlier = torch.ones(shape, dtype=torch.bool, device=device) if state.visible is None else state.visible
+        itself = torch.eye(state.width, dtype=torch.bool, device=device).expand(state.sentences, -1, -1)
+        return torch.cat([earlier, itself], dim=2)  # (B, W, filled + W)

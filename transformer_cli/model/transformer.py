@@ -273,8 +273,8 @@ class Transformer(nn.Module):
 
     def target_words(self, ids: Tensor, position: int) -> Tensor:
         """What enters the decoder for words that all stand at one position, without dropout: (N) ids -> (N, D)."""
-        x: Tensor = self.target_embedding(ids) * math.sqrt(self.config.d_model) + self.target_positions(position, 1)
-        return x
+        words = self.target_embedding(ids)
+        return torch.add(self.target_positions(position, 1), words, alpha=math.sqrt(self.config.d_model))
 
     def _embed(self, ids: Tensor, embedding: Embedding, positions: SinusoidalPositions | LearnedPositions) -> Tensor:
         """(B, T) -> (B, T, D). The word is scaled by sqrt(d_model) (section 3.4), the position is not."""
