@@ -3,6 +3,8 @@
 import hashlib
 import multiprocessing
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -71,6 +73,30 @@ def test_chunks_come_back_as_one_dataset_in_a_memory_map(cache: Cache) -> None:
         assert not column.ids.flags.owndata
         assert not column.ids.flags.writeable
     assert (found[0].source.ids.itemsize, found[0].target.ids.itemsize) == (2, 4)
+
+
+def test_no_pairs_at_all_come_back_as_such(cache: Cache) -> None:
+    cache.keep_dataset("none", [TokenDataset(sequences(), sequences())], lambda: VALUES)
+    found = cache.dataset("none")
+    assert found is not None
+    assert len(found[0].source) == len(found[0].target) == 0
+
+
+def test_neither_writing_nor_reading_ids_loads_pandas(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    program = """
+import sys
+from pathlib import Path
+import numpy as np
+from transformer_cli.data.cache import Cache
+from transformer_cli.data.dataset import Sequences, TokenDataset
+cache = Cache(Path(sys.argv[1]))
+side = Sequences(np.array([4, 5, 6], np.uint16), np.array([0, 2, 3]))
+cache.keep_dataset("key", [TokenDataset(side, side)], dict)
+print(cache.dataset("key")[0].source[0].tolist(), "pandas" in sys.modules)
+"""
+    found = subprocess.run([sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE, text=True, check=True)
+    assert found.stdout == "[4, 5] False\n"
 
 
 def test_an_arrow_file_that_lost_its_end_or_has_another_bit_is_named_and_not_believed(

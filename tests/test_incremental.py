@@ -81,13 +81,11 @@ def test_a_reordered_cache_follows_its_rows(form: AttentionForm, norm: str) -> N
     reorder_both([[2, 0, 1], [4, 4, 3], [8, 8, 8]])  # permuted, one dies, two die
     step_both(3, 3)
     step_both(3, 3)  # and no reorder
-    reorder_both([[8, 6, 6], [3, 5, 4], [1, 0, 2]])  # and the sentences change places
-    step_both(3, 3)
-    reorder_both([[6, 7, 8], [5, 3, 3]])  # the first is finished, and the last takes its place
+    reorder_both([[8, 6, 6], [5, 3, 3]])  # the first is finished, and the last takes its place
     step_both(2, 3)
     reorder_both([[4, 3]])  # only one is left, with fewer beams
     step_both(1, 2)
-    assert state.position == 7
+    assert state.position == 6
 
 
 def test_all_beams_of_a_sentence_share_one_memory() -> None:

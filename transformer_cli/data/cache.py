@@ -210,7 +210,22 @@ def _checksum(path: Path) -> int:
 
 
 def _sequences(lists: Any) -> Sequences:
-    return Sequences(lists.values.to_numpy(), lists.offsets.to_numpy())
+    return Sequences(_as_numpy(lists.values), _as_numpy(lists.offsets))
+
+
+# pyarrow's own ways from and to NumPy import pandas, where that is installed, which takes half a second.
+
+
+def _as_numpy(numbers: Any) -> NDArray[Any]:
+    dtype, buffer = np.dtype(str(numbers.type)), numbers.buffers()[1]
+    if not len(numbers):
+        return np.zeros(0, dtype)
+    return np.frombuffer(buffer, dtype, count=len(numbers), offset=numbers.offset * dtype.itemsize)
+
+
+def _as_arrow(numbers: NDArray[Any]) -> Any:
+    kind = pyarrow.from_numpy_dtype(numbers.dtype)
+    return pyarrow.Array.from_buffers(kind, len(numbers), [None, pyarrow.py_buffer(numbers)])
 
 
 class _Column:
@@ -231,7 +246,7 @@ class _Column:
 
     def array(self) -> Any:
         ids, starts = _mapped(self._ids, self._type), _mapped(self._starts, np.dtype(np.int64))
-        return pyarrow.LargeListArray.from_arrays(pyarrow.array(starts), pyarrow.array(ids))
+        return pyarrow.LargeListArray.from_arrays(_as_arrow(starts), _as_arrow(ids))
 
 
 def _mapped(file: Any, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -26,7 +26,7 @@ class Constraints:
     prefixes: Tensor | None = None
 
     def select(self, sentences: Tensor) -> "Constraints":
-        """The constraints of these sentences: (B) bool."""
+        """The constraints of these sentences: (B') numbers."""
         return self if self.prefixes is None else replace(self, prefixes=self.prefixes[sentences])
 
     def log_probs(self, logits: Tensor, so_far: Tensor, special: SpecialIds) -> Tensor:

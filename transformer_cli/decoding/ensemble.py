@@ -23,7 +23,7 @@ class Ensemble(Generic[State]):
     def step(self, tokens: Tensor, state: list[State]) -> tuple[Tensor, list[State]]:
         """The newest token of each row (B, W) -> log-probabilities of the next one (B, W, V), which serve as logits."""
         steps = [model.step(tokens, own) for model, own in zip(self.models, state, strict=True)]
-        log_probs = torch.stack([logits.log_softmax(-1, dtype=torch.float32) for logits, _ in steps])
+        log_probs = torch.stack([logits.float().log_softmax(-1) for logits, _ in steps])
         return log_probs.logsumexp(0) - math.log(len(steps)), [own for _, own in steps]
 
     def reorder(self, state: list[State], rows: Tensor) -> list[State]:

@@ -58,7 +58,7 @@ def length_penalty(n: Tensor, alpha: float, kind: LengthPenalty) -> Tensor:
 class Finished:
     """Room for all that a sentence can end with: fewer than W hypotheses, and then at most W in one step."""
 
-    tokens: Tensor  # (B, 2W, longest limit)
+    tokens: Tensor  # (B, 2W, longest limit); where there is but one way to end, (B, 1, steps taken) and so on
     token_log_probs: Tensor  # (B, 2W, longest limit)
     log_probs: Tensor  # (B, 2W)
     lengths: Tensor  # (B, 2W)

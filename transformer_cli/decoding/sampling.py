@@ -20,7 +20,7 @@ from torch import Tensor
 
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints
 from transformer_cli.decoding.hypotheses import Finished, Hypothesis, LengthPenalty, SpecialIds
-from transformer_cli.decoding.search import State, StepModel
+from transformer_cli.decoding.search import State, StepModel, closed_up
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,10 @@ def sample(
             found = finished.select(done).ranked(samples, length_penalty, length_penalty_type)
             for sentence, hypotheses in zip(remaining[done].tolist(), found, strict=True):
                 results[sentence] = hypotheses
-            rows = torch.arange(len(going) * samples, device=device).view(-1, samples)[going]
-            remaining, limits, finished, random = remaining[going], limits[going], finished.select(going), random[going]
+            going = closed_up(done)
+            rows = torch.arange(len(done) * samples, device=device).view(-1, samples)[going]
+            remaining, limits, finished = remaining[going], limits[going], finished.select(going)
+            random = random[going.to(random.device)]
             live, newest, prefixes, history = live[going], newest[going], prefixes[going], history[going]
             constraints = constraints.select(going)
             if len(rows):

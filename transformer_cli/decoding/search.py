@@ -36,7 +36,8 @@ class StepModel(Protocol[State]):
         """The newest token of each row (B, W) -> the logits of the next one (B, W, V)."""
 
     def reorder(self, state: State, rows: Tensor) -> State:
-        """Keep these rows: (B', W') present row numbers, a line for each sentence that stays, in any order."""
+        """Keep these rows: (B', W') present row numbers, a line for each sentence that stays, in any order; but where
+        all stay, each has its place."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def _greedy_search(
         lengths = torch.where(ends & (lengths == 0), steps, lengths)
         done = lengths.squeeze(1) > 0
         dones = int(done.sum())
-        if dones * _LEAVE < len(done) or not dones:
+        if dones * _LEAVE < len(done):
             continue
         found = _finished(prefixes[done], history[done], lengths[done], special.eos)
         ranked = found.ranked(1, options.length_penalty, options.length_penalty_type)

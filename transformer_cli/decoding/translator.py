@@ -278,12 +278,11 @@ class Translator:
             if any(line.prefix for line in lines)
             else None,
         )
-        with self.autocast():
-            arguments = searched, src, padding_mask(src, PAD), limits, SPECIAL
-            penalty = decoding.length_penalty, decoding.length_penalty_type
-            if sampling is not None:
-                return sample(*arguments, sampling, decoding.n_best, *penalty, constraints)
-            return beam_search(*arguments, SearchOptions(decoding.beam_size, *penalty, decoding.n_best), constraints)
+        arguments = searched, src, padding_mask(src, PAD), limits, SPECIAL
+        penalty = decoding.length_penalty, decoding.length_penalty_type
+        if sampling is not None:
+            return sample(*arguments, sampling, decoding.n_best, *penalty, constraints)
+        return beam_search(*arguments, SearchOptions(decoding.beam_size, *penalty, decoding.n_best), constraints)
 
     def _limit(self, line: Line, decoding: DecodingConfig) -> int:
         """The most steps; a batch's neighbours have no say in it, and a prefix may take as many as it needs."""

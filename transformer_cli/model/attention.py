@@ -18,7 +18,7 @@ from transformer_cli.model.blocks import Linear, dropout
 
 AttentionForm = Literal["written_out", "fused"]
 
-_LANES = 16  # numbers that a processor takes at once; what is left over it takes one by one, or fewer at a time
+_LANES = 16  # numbers that a processor takes at once: a softmax spends more on what does not fill them than on the rest
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class MultiHeadAttention(nn.Module):
             mask = mask.unsqueeze(1)  # (B, 1, T, S): the same for every head
         p = self.dropout if self.training else 0.0
         if self.form == "fused":
-            if mask is not None and k.is_cpu and k.shape[2] % _LANES > _LANES // 2:
+            if mask is not None and k.is_cpu and k.shape[2] % _LANES > _LANES // 2:  # fewer are not worth a copy
                 k, v, mask = _in_whole_lanes(k, v, mask)
             heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p)
         else:
@@ -95,8 +95,12 @@ class MultiHeadAttention(nn.Module):
         return x.view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)  # (B, T, D) -> (B, H, T, K)
 
 
+def whole_lanes(length: int) -> int:
+    """A length rounded up, so that a processor has no softmax over a few numbers more."""
+    return -(-length // _LANES) * _LANES
+
+
 def _in_whole_lanes(k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same with keys that no query may attend to behind the others, for the fused form on a processor: it spends
-    more on the end of a row of scores, where that does not fill the lanes, than on all that comes before."""
-    more = -k.shape[2] % _LANES
+    """The same with keys behind the others that no query may attend to."""
+    more = whole_lanes(k.shape[2]) - k.shape[2]
     return F.pad(k, (0, 0, 0, more)), F.pad(v, (0, 0, 0, more)), F.pad(mask.expand(-1, -1, -1, k.shape[2]), (0, more))

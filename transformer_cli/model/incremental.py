@@ -7,8 +7,8 @@ dies nothing is moved: only which places each row sees. The memory's keys and va
 rows as the queries.
 
 A step is many small operations, whose number decides as much as their size. So that each is as cheap as it can be on a
-processor, the matrices and the keys are kept the other way round than a layer has them, and the heads of all sentences
-are one dimension, which is what `bmm` takes.
+processor, the matrices and the memory's keys are kept the other way round than a layer has them, and the heads of all
+sentences are one dimension, which is what `bmm` takes.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transformer_cli.model.attention import whole_lanes
 from transformer_cli.model.blocks import LayerNorm, Linear
 from transformer_cli.model.transformer import DecoderLayer, Transformer
 
 _BF16_FROM_WIDTH = 256  # for the products of a processor: below, the conversions cost more than they save
-_LANES = 16  # a softmax over fewer numbers, or over a few more, takes PyTorch several times as long on a processor
+_LEAST_ROOM = 32  # places that are made at once
 
 
 class LayerCache(NamedTuple):
@@ -40,7 +41,7 @@ class DecoderState:
     """All that the next step needs: the caches of B sentences with W rows each, and what each row sees of them."""
 
     layers: tuple[LayerCache, ...]
-    source_bias: Tensor  # (B * H, 1, S): 0 where the source has a word, else the lowest number
+    source_bias: Tensor  # (B * H, 1, S in whole lanes): 0 where the source has a word, else the lowest number
     sentences: int  # B
     width: int  # W
     filled: int  # places taken in the caches
@@ -52,7 +53,7 @@ class DecoderState:
 
         Where no more than half of the filled places are of use any more, rows having died, those close up instead.
         """
-        if _whole_lanes(self.filled + places) <= self.layers[0].self_keys.shape[1]:
+        if whole_lanes(self.filled + places) <= self.layers[0].self_keys.shape[1]:
             return self
         most, visible, order = self.filled, self.visible, None
         if visible is not None:
@@ -63,14 +64,17 @@ class DecoderState:
             else:
                 order = (~used).byte().argsort(dim=1, stable=True)[:, :most]  # (B, most), in the order they were filled
                 visible = visible.gather(2, order.unsqueeze(1).expand(-1, self.width, -1))
-        length = _whole_lanes(2 * most + max(places, 2 * _LANES))
+        length = whole_lanes(2 * most + max(places, _LEAST_ROOM))
+
+        groups, _, size = self.layers[0].self_keys.shape
+        if order is not None:
+            order = order.repeat_interleave(groups // self.sentences, dim=0).unsqueeze(2).expand(-1, -1, size)
 
         def moved(cache: Tensor) -> Tensor:
             kept = cache[:, : self.filled]
             if order is not None:
-                each_head = order.repeat_interleave(len(cache) // self.sentences, dim=0)
-                kept = kept.gather(1, each_head.unsqueeze(2).expand(-1, -1, cache.shape[2]))
-            larger = cache.new_zeros(len(cache), length, cache.shape[2])
+                kept = kept.gather(1, order)
+            larger = cache.new_zeros(groups, length, size)
             larger[:, :most] = kept
             return larger
 
@@ -165,7 +169,7 @@ class _Layer:
         q, k, v = projected.permute(2, 0, 3, 1, 4).reshape(3, groups, width, -1)  # (B * H, W, K)
         cache.self_keys.narrow(1, filled, width).copy_(k)
         cache.self_values.narrow(1, filled, width).copy_(v)
-        places = _whole_lanes(filled + width)
+        places = whole_lanes(filled + width)
         keys, values = cache.self_keys.narrow(1, 0, places), cache.self_values.narrow(1, 0, places)
         x = x + self.own_out(self._joined(_attend(q, keys.transpose(1, 2), values, visible)))
         x, h = (x, self.cross_norm(x)) if self.pre_norm else (normed := self.own_norm(x), normed)
@@ -183,54 +187,54 @@ class _Layer:
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """Attention of scaled q (B * H, W, K) over k (B * H, K, S) and v (B * H, S, K), bias added to the scores.
+    """Attention of scaled q (B * H, W, K) over k (B * H, K, S) and v (B * H, S, K) -> (B * H, W, K).
 
-    Two products are faster than the fused kernel on a processor, and than a product and a sum.
+    The bias, broadcast to (B * H, W, S), is added to the scores in the same operation. For a few queries that is faster
+    on a processor than the fused kernel.
     """
     scores = torch.bmm(q, k) if bias is None else torch.baddbmm(bias, q, k)  # (B * H, W, S)
     return torch.bmm(scores.softmax(-1), v)  # (B * H, W, K)
 
 
-def _whole_lanes(length: int) -> int:
-    return -(-length // _LANES) * _LANES
-
-
 def _bias(mask: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
     """What a mask (B, W or 1, S), True = may attend, adds to scores (B * H, W, S in whole lanes): 0, or the lowest
     number."""
-    mask = F.pad(mask, (0, _whole_lanes(mask.shape[2]) - mask.shape[2]))
+    mask = F.pad(mask, (0, whole_lanes(mask.shape[2]) - mask.shape[2]))
     bias = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
     return bias.unsqueeze(1).expand(-1, heads, -1, -1).flatten(0, 1)
 
 
 class IncrementalDecoder:
-    """A trained model behind the protocol of `decoding.search`. It has the weights of the moment it was made."""
+    """A trained model behind the protocol of `decoding.search`. It is to be made anew when the weights change."""
 
     @torch.no_grad()
     def __init__(self, model: Transformer, dtype: torch.dtype | None = None) -> None:
         """`dtype` is the number format of the products where it is not the model's own, as under autocast, which would
-        convert every matrix at every step. What is small stays in fp32 on a processor, where it is faster so.
+        convert every matrix at every step. Of half precision a processor is spared what it is slower in: norms, sums
+        and attention, and the products of a narrow model but for the last.
         """
         weight, config = model.output.weight, model.config
         dtype = dtype or weight.dtype
         self.model = model
         self.autocast = torch.autocast(weight.device.type, dtype, enabled=dtype != weight.dtype)
-        self.stream, self.attention, products = weight.dtype, dtype, dtype
-        if weight.is_cpu:
-            self.stream = self.attention = torch.float32
+        self.stream_dtype, self.attention_dtype, products = weight.dtype, dtype, dtype
+        if weight.is_cpu and dtype.itemsize == 2:
+            self.stream_dtype = self.attention_dtype = torch.float32
             products = dtype if config.d_model >= _BF16_FROM_WIDTH else torch.float32
-        self.layers = [_Layer(layer, self.stream, self.attention, products) for layer in model.decoder.layers]
+        self.layers = [
+            _Layer(layer, self.stream_dtype, self.attention_dtype, products) for layer in model.decoder.layers
+        ]
         norm = model.decoder.norm
-        self.norm = _Norm.of(norm, self.stream) if isinstance(norm, LayerNorm) else None
+        self.norm = _Norm.of(norm, self.stream_dtype) if isinstance(norm, LayerNorm) else None
         self.output = weight.t().contiguous().to(dtype)  # (D, V)
 
     def start(self, src: Tensor, src_mask: Tensor) -> DecoderState:
         """Encode once: src (B, S), src_mask (B, 1, S) -> the state of B sentences with one row each and no word yet."""
         sentences, length = src.shape
         with self.autocast:
-            memory = F.pad(self.model.encode(src, src_mask), (0, 0, 0, _whole_lanes(length) - length))
+            memory = F.pad(self.model.encode(src, src_mask), (0, 0, 0, whole_lanes(length) - length))
             layers = tuple(layer.start(memory) for layer in self.layers)
-        bias = _bias(src_mask, self.model.config.num_heads, self.attention)
+        bias = _bias(src_mask, self.model.config.num_heads, self.attention_dtype)
         return DecoderState(layers, bias, sentences, 1, 0, None, 0)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
@@ -240,7 +244,7 @@ class IncrementalDecoder:
         """
         state = state.with_room(state.width)
         filled = state.filled + state.width
-        places = _whole_lanes(filled)
+        places = whole_lanes(filled)
         visible = self._visible(state, tokens.device)
         if places == state.position + 1:  # a row sees as many places as it has words
             bias = None
@@ -248,8 +252,8 @@ class IncrementalDecoder:
             bias = state.source_bias.new_zeros(places)
             bias[filled:] = torch.finfo(bias.dtype).min
         else:
-            bias = _bias(visible, self.model.config.num_heads, self.attention)
-        x = self.model.target_words(tokens.flatten(), state.position).to(self.stream)  # (N, D)
+            bias = _bias(visible, self.model.config.num_heads, self.attention_dtype)
+        x = self.model.target_words(tokens.flatten(), state.position).to(self.stream_dtype)  # (N, D)
         for layer, cache in zip(self.layers, state.layers, strict=True):
             x = layer.step(x, cache, state.filled, bias, state.source_bias)
         x = x if self.norm is None else self.norm(x)
@@ -261,33 +265,27 @@ class IncrementalDecoder:
         """Go on with these rows only: (B', W') numbers of present rows, one line a sentence that stays.
 
         A row may be named several times (its beam splits) or not at all (it dies). All rows of a line must belong to
-        the same sentence. The caches are changed in place, and only where another sentence comes to stand.
+        the same sentence; where all sentences stay, each has its place. The caches are changed in place, and only where
+        another sentence comes to stand.
         """
         visible = state.visible
         if visible is not None:
             visible = visible.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, -1)
+        changed = replace(state, sentences=len(rows), width=rows.shape[1], visible=visible)
+        if len(rows) == state.sentences:
+            return changed
         came_from = rows[:, 0].div(state.width, rounding_mode="floor")  # (B')
         to = (came_from != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
         came_from = came_from[to]
 
         def moved(each_head: Tensor) -> Tensor:
-            sentences = each_head.view(state.sentences, -1, *each_head.shape[1:])
+            sentences = each_head.view(state.sentences, self.model.config.num_heads, *each_head.shape[1:])
             if len(to):
                 sentences.index_copy_(0, to, sentences.index_select(0, came_from))
             return sentences[: len(rows)].flatten(0, 1)
 
-        layers, source_bias = state.layers, state.source_bias
-        if len(to) or len(rows) < state.sentences:
-            layers = tuple(LayerCache(*map(moved, cache)) for cache in layers)
-            source_bias = moved(source_bias)
-        return replace(
-            state,
-            layers=layers,
-            source_bias=source_bias,
-            sentences=len(rows),
-            width=rows.shape[1],
-            visible=visible,
-        )
+        layers = tuple(LayerCache(*map(moved, cache)) for cache in state.layers)
+        return replace(changed, layers=layers, source_bias=moved(state.source_bias))
 
     def _visible(self, state: DecoderState, device: torch.device) -> Tensor | None:
         """What each row sees once its newest word is in: `DecoderState.visible` of the next state."""
