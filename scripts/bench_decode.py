@@ -35,7 +35,7 @@ from transformer_cli.data.batching import pad_sequences
 from transformer_cli.data.demo import make_demo
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.tokenizer import BOS, EOS, PAD
-from transformer_cli.decoding.translator import Translation, Translator
+from transformer_cli.decoding.translator import DEFAULT_BATCH_SIZE, Translation, Translator
 from transformer_cli.evaluation.scores import corpus_scores, metric_tokenizer
 from transformer_cli.export.ctranslate2 import export, module
 
@@ -278,7 +278,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--run", type=Path, metavar="RUN", help="a trained model, post-norm with sinusoidal positions")
     add("--train-minutes", type=float, default=10, metavar="N")
     add("--lines", type=int, default=1000, metavar="N")
-    add("--batch-size", type=int, default=64, metavar="N", help="lines translated together")
+    add("--batch-size", type=int, default=DEFAULT_BATCH_SIZE, metavar="N", help="lines translated together")
     add("--turns", type=int, default=3, metavar="N")
     add("--threads", type=int, default=torch.get_num_threads(), metavar="N")
     add("--device", choices=("cpu", "cuda"), default="cpu")

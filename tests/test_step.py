@@ -1,6 +1,7 @@
 """One update: how it is cut changes nothing, even by memory that runs out or by several processes; what is not finite
 is left out; chance is derived, the norm is the gradient's own, and Adam is Adam."""
 
+import gc
 import math
 import subprocess
 import sys
@@ -186,6 +187,20 @@ def test_no_gradient_is_left_from_the_update_before() -> None:
 
 
 # --- clipping (case C10) --------------------------------------------------------------------------------------------
+
+
+@every_precision
+def test_updates_leave_no_garbage_for_which_memory_would_have_to_be_searched(precision: Precision) -> None:
+    ours = updater(dropout=0.1, precision=precision)
+    ours.update(batches(UPDATES[0]), 1, rate=0.01)
+    gc.collect()
+    gc.disable()
+    try:
+        for number, update in enumerate(UPDATES[1:6], start=2):
+            ours.update(batches(update), number, rate=0.01)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_the_norm_told_is_the_one_before_clipping() -> None:

@@ -1,5 +1,6 @@
 """Lines in, translations out: each line's own whatever its neighbours, in order, and within its limits."""
 
+import gc
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,6 +29,21 @@ EMPTY = Translation(text="", log_prob=0.0, score=0.0, n=0, truncated=False)
 @pytest.fixture(scope="module")
 def untrained() -> Translator:
     return translator()
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_translating_leaves_no_garbage_for_which_memory_would_have_to_be_searched(
+    untrained: Translator, beam: int
+) -> None:
+    settings = DecodingConfig(beam_size=beam, max_length_b=8)
+    list(untrained.translate(LINES, settings))
+    gc.collect()
+    gc.disable()
+    try:
+        list(untrained.translate(LINES * 5, settings))
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 # Far too long lines
