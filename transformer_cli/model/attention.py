@@ -75,7 +75,7 @@ class MultiHeadAttention(nn.Module):
             mask = mask.unsqueeze(1)  # (B, 1, T, S): the same for every head
         p = self.dropout if self.training else 0.0
         if self.form == "fused":
-            if mask is not None and k.is_cpu and k.shape[2] % _LANES > _LANES // 2:  # fewer are not worth a copy
+            if mask is not None and k.is_cpu and not torch.compiler.is_compiling():  # one graph serves all lengths
                 k, v, mask = _in_whole_lanes(k, v, mask)
             heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p)
         else:
@@ -101,6 +101,8 @@ def whole_lanes(length: int) -> int:
 
 
 def _in_whole_lanes(k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same with keys behind the others that no query may attend to."""
+    """The same with keys behind the others that no query may attend to, where that is worth a copy."""
+    if k.shape[2] % _LANES <= _LANES // 2:
+        return k, v, mask
     more = whole_lanes(k.shape[2]) - k.shape[2]
     return F.pad(k, (0, 0, 0, more)), F.pad(v, (0, 0, 0, more)), F.pad(mask.expand(-1, -1, -1, k.shape[2]), (0, more))
