@@ -29,6 +29,7 @@ MaxLengthA = Annotated[
     float | None, typer.Option(help="At most max-length-a x source pieces + max-length-b steps.", show_default=False)
 ]
 MaxLengthB = Annotated[int | None, typer.Option(help="See --max-length-a.", show_default=False)]
+DEFAULT_BATCH_SIZE = 256  # that of `decoding.translator`, which would load PyTorch for --help
 BatchSize = Annotated[int, typer.Option(min=1, help="Most sentences translated together.")]
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")]
 Precision = Annotated[

@@ -20,7 +20,7 @@ def score(
     output_format: Annotated[
         Literal["text", "jsonl"], typer.Option("--format", help="Plain numbers, or JSON objects with every piece's.")
     ] = "text",
-    batch_size: options.BatchSize = 256,
+    batch_size: options.BatchSize = options.DEFAULT_BATCH_SIZE,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
     threads: options.Threads = None,

@@ -102,7 +102,7 @@ def translate(
         Literal["torch", "ctranslate2"],
         typer.Option(help="What computes; ctranslate2 is exported to the run's folder the first time."),
     ] = "torch",
-    batch_size: options.BatchSize = 256,
+    batch_size: options.BatchSize = options.DEFAULT_BATCH_SIZE,
     device: options.Device = "auto",
     precision: Annotated[
         Literal["auto", "fp32", "bf16", "fp16", "int8"],
