@@ -35,13 +35,13 @@ import torch
 from bench_systems import LONGEST, MARIAN, OURS, PLAIN, SEED, System, build
 
 from transformer_cli.config.schema import Corpus, ModelConfig, TokenizerConfig, TrainingConfig
-from transformer_cli.data.batching import Batch, Indices, cut, make_batch, micro_batches, plan_epoch
+from transformer_cli.data.batching import Batch, Indices, cut, joined_groups, make_batch, micro_batches, plan_epoch
 from transformer_cli.data.corpus import Pair, read_pairs
 from transformer_cli.data.dataset import TokenDataset, encode_pairs
 from transformer_cli.data.demo import make_demo
 from transformer_cli.data.filters import FilterCounts, drop_empty
 from transformer_cli.data.tokenizer import PAD, train_tokenizers
-from transformer_cli.device import DTYPES, Precision, choose_device, training_precision
+from transformer_cli.device import DTYPES, Precision, choose_device, large_parts, training_precision
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.training.schedule import cosine
 
@@ -85,11 +85,13 @@ class Task:
         torch.set_num_threads(self.threads)
         return build(name, self.size, self.vocab_size, self.training, self.device, precision)
 
-    def updates(self) -> Iterator[Parts]:
+    def updates(self, precision: Precision) -> Iterator[Parts]:
         """As training plans and cuts them, epoch after epoch."""
         budget, kind = self.training.batch_size, self.training.batch_type
         for epoch in count():
             for update in plan_epoch(self.train, budget, kind, SEED, epoch):
+                if large_parts(self.device, precision):
+                    update = joined_groups(update, self.train, budget, kind)
                 yield micro_batches(update, self.train, budget, kind)
 
     def batches(self, parts: Parts) -> list[Batch]:
@@ -180,10 +182,10 @@ class Column:
 
 def contestants(task: Task, names: Sequence[str], precisions: Sequence[Precision], updates: int) -> list[Column]:
     """Two for each baseline, which get the same pairs in two cuts."""
-    planned = list(islice(task.updates(), updates))
-    cuts = {"micro-batches": planned, "one batch": one_batch_updates(planned, task.train, task.training.batch_size)}
     columns = []
     for precision in precisions:
+        planned = list(islice(task.updates(precision), updates))
+        cuts = {"micro-batches": planned, "one batch": one_batch_updates(planned, task.train, task.training.batch_size)}
         for name in names:
             system = task.build(name, precision)
             allowed = ["micro-batches"] if name == OURS else list(cuts)
@@ -261,7 +263,7 @@ def learn(column: Column, task: Task, updates: int) -> float:
     peak = (task.size.d_model * 2000) ** -0.5
     losses = [
         system.update(task.batches(update), cosine(step, peak, updates // 4, updates))
-        for step, update in enumerate(islice(task.updates(), updates), start=1)
+        for step, update in enumerate(islice(task.updates(column.precision), updates), start=1)
     ]
     note(f"{column.title}: loss {losses[0]:.3f} at the start, {losses[-1]:.3f} at update {updates:,}")
     every = np.arange(len(task.valid))

@@ -15,6 +15,7 @@ from transformer_cli.device import (
     decoding_cells,
     decoding_precision,
     is_out_of_memory,
+    large_parts,
     set_threads,
     training_precision,
 )
@@ -127,6 +128,16 @@ def test_attention_is_fused_but_for_bf16_on_a_cpu() -> None:
     }
     assert set(forms.values()) == set(get_args(AttentionForm))
     assert [key for key, form in forms.items() if form == "written_out"] == [("cpu", "bf16")]
+
+
+def test_an_update_is_computed_in_small_parts_in_fp32_without_a_gpu() -> None:
+    small = [
+        (place.type, precision)
+        for place in (CPU, CUDA, MPS)
+        for precision in get_args(Precision)
+        if not large_parts(place, precision)
+    ]
+    assert small == [("cpu", "fp32"), ("mps", "fp32")]
 
 
 @pytest.mark.parametrize(

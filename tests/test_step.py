@@ -133,6 +133,16 @@ def test_1x4_2x2_4x1_and_smaller_ones_have_the_gradient_of_one_big_batch() -> No
                 assert norm([cut[name] - cuts[0][name]]) <= 1e-6 * size, name
 
 
+@every_precision
+def test_an_update_is_cut_into_few_parts_where_these_are_faster(precision: Precision) -> None:
+    ours = updater(precision=precision, batch_size=4 * BATCH_SIZE)
+    for update in UPDATES:
+        parts = ours.cut(PAIRS, update)
+        assert sorted(np.concatenate(parts)) == sorted(np.concatenate(update))
+        assert max(map(PAIRS.cells, parts)) <= 4 * BATCH_SIZE
+        assert (len(parts) < len(update)) == (precision != "fp32" and len(update) > 1)
+
+
 def test_1x4_2x2_4x1_and_smaller_ones_have_the_same_weights_after_20_updates() -> None:
     def train(cut: Callable[..., list[Batch]], *batch_size: int) -> tuple[list[float], dict[str, Tensor]]:
         one = updater()

@@ -65,6 +65,12 @@ def attention_form(
     return "written_out" if training and device.type == "cpu" and precision == "bf16" else "fused"
 
 
+def large_parts(device: torch.device, precision: Precision) -> bool:
+    """Whether an update is computed in few large parts and not in small ones that stay in cache: on a GPU, and in half
+    precision, whose products have a price of their own on a processor, whatever their size."""
+    return device.type == "cuda" or precision != "fp32"
+
+
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:
     """The context in which a model computes in a precision; its weights stay fp32."""
     return torch.autocast(device.type, DTYPES[precision], enabled=precision != "fp32")

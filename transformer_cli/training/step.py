@@ -15,7 +15,7 @@ from transformer_cli.config.schema import TrainingConfig
 from transformer_cli.data.batching import Batch, Indices, Update, joined_groups, make_batch, micro_batches
 from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.data.tokenizer import BOS, EOS, PAD
-from transformer_cli.device import Precision, autocast, is_out_of_memory
+from transformer_cli.device import Precision, autocast, is_out_of_memory, large_parts
 from transformer_cli.errors import ProcessError, UserError
 from transformer_cli.log import LOGGER, OF_ONE_PROCESS
 from transformer_cli.model.masks import padding_mask, target_mask
@@ -190,8 +190,8 @@ class Updater:
         return UpdateResult(loss, nll, int(tokens), norm, skipped)
 
     def cut(self, dataset: TokenDataset, update: Update) -> list[Indices]:
-        """The parts that an update is computed in: on a GPU few large ones, elsewhere small ones that stay in cache."""
-        if self.device.type == "cuda":
+        """The parts that an update is computed in."""
+        if large_parts(self.device, self.precision):
             update = joined_groups(update, dataset, self.batch_size, self.config.batch_type)
         return micro_batches(update, dataset, self.batch_size, self.config.batch_type, self.shared_by.count)
 
