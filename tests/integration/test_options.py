@@ -14,6 +14,8 @@ import pytest
 import typer
 
 from transformer_cli.cli import app
+from transformer_cli.cli.options import DEFAULT_BATCH_SIZE
+from transformer_cli.decoding import translator
 
 Command = Callable[..., CompletedProcess[str]]
 
@@ -24,6 +26,10 @@ def options(command: Any) -> Iterator[str]:
         yield from (name for name in parameter.opts if name.startswith("--"))
     for inner in getattr(command, "commands", {}).values():
         yield from options(inner)
+
+
+def test_the_batch_size_that_help_tells_is_that_of_the_translator() -> None:
+    assert DEFAULT_BATCH_SIZE == translator.DEFAULT_BATCH_SIZE
 
 
 def test_some_test_gives_each_option() -> None:

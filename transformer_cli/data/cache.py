@@ -213,7 +213,7 @@ def _sequences(lists: Any) -> Sequences:
     return Sequences(_as_numpy(lists.values), _as_numpy(lists.offsets))
 
 
-# pyarrow's own ways from and to NumPy import pandas, where that is installed, which takes half a second.
+# pyarrow's own ways from and to NumPy import pandas, where that is installed, which takes a third of a second.
 
 
 def _as_numpy(numbers: Any) -> NDArray[Any]:

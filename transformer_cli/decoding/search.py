@@ -130,7 +130,7 @@ def _greedy_search(
     options: SearchOptions,
     constraints: Constraints,
 ) -> list[list[Hypothesis]]:
-    """`beam_search` with one hypothesis a sentence, which takes a third of the operations."""
+    """`beam_search` with one hypothesis a sentence: nothing has to be ranked, and what is finished needs no room."""
     results: list[list[Hypothesis]] = [[] for _ in range(len(src))]
     remaining = torch.arange(len(src), device=src.device)  # (B)
     state = model.start(src, src_mask)
