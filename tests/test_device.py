@@ -16,6 +16,7 @@ from transformer_cli.device import (
     decoding_precision,
     is_out_of_memory,
     large_parts,
+    memory_asked_for,
     set_threads,
     training_precision,
 )
@@ -156,6 +157,18 @@ def test_an_update_is_computed_in_small_parts_in_fp32_without_a_gpu() -> None:
 )
 def test_memory_that_ran_out_is_known_from_other_errors(error: Exception, is_one: bool) -> None:
     assert is_out_of_memory(error) == is_one
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has", " (2.00 GiB more were asked for)"),
+        ("you tried to allocate 41465600000 bytes. Error code 12", " (38.62 GiB more were asked for)"),
+        ("CUBLAS_STATUS_ALLOC_FAILED", ""),
+    ],
+)
+def test_how_much_memory_there_was_not_is_told_without_what_stands_around_it(told: str, words: str) -> None:
+    assert memory_asked_for(RuntimeError(told)) == words
 
 
 def test_what_a_cpu_without_memory_raises_is_known() -> None:

@@ -59,10 +59,12 @@ def test_samples_come_by_step_and_broken_lines_are_left_out(tmp_path: Path) -> N
     write(tmp_path, "samples/step-00000020.tsv", "a\tb\tc\nhalf\tli")
     write(tmp_path, "samples/step-00000010.tsv", "a\u2028x\tb\t\n")
     write(tmp_path, "samples/step-x.tsv", "")
+    (tmp_path / "samples/step-00000030.tsv").write_bytes(b"a\rx\tb\tc\r\n")  # a CR ends no line
     run = read_history(tmp_path)
-    assert list(run.sample_files) == [10, 20]
+    assert list(run.sample_files) == [10, 20, 30]
     assert run.samples(20) == [Sample("a", "b", "c")]
     assert run.samples(10) == [Sample("a\u2028x", "b", "")]
+    assert run.samples(30) == [Sample("a\rx", "b", "c\r")]
 
 
 def test_translations_of_a_set_are_its_lines(tmp_path: Path) -> None:

@@ -190,6 +190,13 @@ def test_going_on_keeps_the_run_and_cuts_what_lies_after_the_step(run: RunDir, c
     assert run.read_record() == {"threads": 1}
 
 
+def test_a_folder_of_samples_that_was_deleted_is_there_again_after_resuming(run: RunDir, config: Config) -> None:
+    run.create(config, {})
+    run.samples.rmdir()
+    run.go_on(config, {}, step=0)
+    assert run.samples.is_dir()
+
+
 def test_a_configuration_and_a_record_are_replaced_whole_or_not_at_all(
     run: RunDir, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -417,7 +417,7 @@ def test_a_single_pair_that_does_not_fit_is_an_error_that_names_its_length(monke
     longest = max(map(PAIRS.longest, UPDATES[0]))
     for attempt in (lambda: one.train_on(PAIRS, UPDATES[0], 1, 1e-3), lambda: one.try_largest(PAIRS, UPDATES[:1])):
         with pytest.raises(
-            UserError, match=rf"a single pair of {longest} pieces does not fit into memory .*lower data\.max_length"
+            UserError, match=rf"a single pair of {longest} pieces does not fit into memory: lower data\.max_length"
         ):
             attempt()
     assert_same_bits(weights(one), before)
@@ -447,10 +447,38 @@ def test_the_largest_batch_is_tried_first_and_leaves_no_trace(
     assert (tried.batch_size, caplog.messages) == (BATCH_SIZE, [])
     assert_same_bits(weights(tried), before)
     assert gradient(tried) == {}
-    assert tried.optimizer_tensors() == {}
-    for one in (untried, tried):
-        one.train_on(PAIRS, UPDATES[0], 1, 1e-3)
+    # Adam's moments are there, as memory for them must be, and say nothing yet.
+    assert {name.rpartition(".")[0] for name in tried.optimizer_tensors()} == set(before)
+    assert not any(tensor.any() for tensor in tried.optimizer_tensors().values())
+    for number in (1, 2):
+        for one in (untried, tried):
+            one.train_on(PAIRS, UPDATES[number - 1], number, 1e-3)
     assert_same_bits(weights(tried), weights(untried))
+    assert_same_bits(tried.optimizer_tensors(), untried.optimizer_tensors())
+
+
+def test_moments_that_were_restored_are_not_made_anew() -> None:
+    one, other = updater(batch_size=BATCH_SIZE), updater(batch_size=BATCH_SIZE)
+    one.train_on(PAIRS, UPDATES[0], 1, 1e-3)
+    kept = {name: tensor.clone() for name, tensor in one.optimizer_tensors().items()}
+    other.restore(kept, {})
+    other.try_largest(PAIRS, UPDATES)
+    assert_same_bits(other.optimizer_tensors(), kept)
+
+
+def test_what_did_not_fit_is_given_back_once_its_error_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    # An error that is being handled holds the frames of what failed, and they hold its tensors.
+    handled: list[BaseException | None] = []
+    monkeypatch.setattr(step, "give_back_memory", lambda _: handled.append(sys.exception()))
+    for attempt in (
+        lambda one: one.train_on(PAIRS, UPDATES[0], 1, 1e-3),
+        lambda one: one.try_largest(PAIRS, UPDATES),
+    ):
+        with monkeypatch.context() as small:
+            small.setattr(step, "batch_loss", SmallMemory(BATCH_SIZE // 2))
+            attempt(updater(batch_size=BATCH_SIZE))
+    assert len(handled) >= 2
+    assert set(handled) == {None}
 
 
 def test_when_the_largest_batch_has_been_tried_no_update_runs_out_of_memory(

@@ -90,7 +90,7 @@ def test_a_pair_of_the_validation_set_that_does_not_fit_is_told_by_its_length(mo
         raise MemoryError("no room")
 
     monkeypatch.setattr(module, "batch_loss", none_fits)
-    with pytest.raises(UserError, match=r"data\.valid: a pair of \d+ pieces does not fit into memory \(no room\)"):
+    with pytest.raises(UserError, match=r"data\.valid: a pair of \d+ pieces does not fit into memory: leave such"):
         validator.validate(untrained)
 
 

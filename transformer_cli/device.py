@@ -1,6 +1,7 @@
 """What `auto` means: device, precision, threads, form of attention, and how much a decoding batch may hold."""
 
 import ctypes
+import re
 from contextlib import suppress
 from typing import Literal
 
@@ -82,6 +83,23 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(
         words in str(error) for words in ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
     )
+
+
+def give_back_memory(device: torch.device) -> None:
+    """Free what a failed attempt held, and count it no more as needed. To be called after its error was handled, which
+    holds it, too."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def memory_asked_for(error: Exception) -> str:
+    """How much memory there was not, as far as the error of `is_out_of_memory` tells, in words behind others."""
+    asked = re.search(r"tried to allocate ([\d.]+) ?(bytes|\w?iB)", str(error), re.IGNORECASE)
+    if asked is None:
+        return ""
+    amount = f"{int(asked[1]) / 2**30:.2f} GiB" if asked[2] == "bytes" else f"{asked[1]} {asked[2]}"
+    return f" ({amount} more were asked for)"
 
 
 def set_threads(threads: int | None) -> int:

@@ -1,7 +1,10 @@
 """What lies where in the folder of a run, and whether there is one. Knows no PyTorch, which takes seconds to load."""
 
+import json
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 from transformer_cli.errors import CheckpointError, ConfigError
 
@@ -29,6 +32,25 @@ def list_checkpoints(run_dir: Path) -> list[tuple[int, Path]]:
 def holds_run(folder: Path) -> bool:
     """Whether a run was started here."""
     return (folder / RECORD_NAME).exists() or (folder / CHECKPOINTS).exists()
+
+
+def read_record(run_dir: Path) -> dict[str, Any]:
+    """What `run.json` says; nothing if it is gone or damaged."""
+    try:
+        content = json.loads((run_dir / RECORD_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file as a whole: whoever looks finds the old content or the new, never half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def refuse_if_taken(folder: Path) -> None:

@@ -69,6 +69,40 @@ def test_check_refuses_what_training_would_refuse(cli: Command, small: Path) -> 
     assert "tokenizer.vocab_size 10 is too small" in done.stderr
 
 
+def test_check_tells_of_a_model_that_does_not_fit_into_memory(
+    cli: Command, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_room(*_: object, **__: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8589934592 bytes.")
+
+    monkeypatch.setattr("transformer_cli.training.job.Transformer", without_room)
+    done = cli("train", small, "--check")
+    assert done.returncode == 1
+    assert (
+        "error: the model does not fit into memory (8.00 GiB more were asked for): lower model.d_model" in done.stderr
+    )
+
+
+def test_check_refuses_a_folder_that_training_could_not_use(cli: Command, small: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    done = cli("train", small, "--check", "--run-dir", tmp_path / "taken")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "taken is a file: choose another folder with --run-dir" in done.stderr
+
+
+def test_check_refuses_to_sample_from_a_tokenizer_that_has_one_way_to_cut(
+    cli: Command, small: Path, tmp_path: Path
+) -> None:
+    char = tmp_path / "char.model"
+    text = ("--input", small.parent / "train.src", "--input", small.parent / "train.tgt")
+    made = cli("tokenizer", "train", *text, "--model-type", "char", "--vocab-size", 100, "--output", char)
+    assert made.returncode == 0, made.stderr
+    settings = (f"tokenizer.model={char}", "tokenizer.sampling_alpha=0.3")
+    done = cli("train", small, "--check", *(word for setting in settings for word in ("--set", setting)))
+    assert done.returncode == 2, done.stderr
+    assert "tokenizer.sampling_alpha needs a unigram or bpe model" in done.stderr
+
+
 @pytest.mark.parametrize(("flag", "said"), [("--quiet", False), ("--verbose", True)])
 def test_a_command_says_as_much_as_it_is_asked_to(cli: Command, tmp_path: Path, flag: str, said: bool) -> None:
     for side in ("en", "de"):

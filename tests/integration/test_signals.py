@@ -1,8 +1,10 @@
-"""SIGTERM, SIGUSR1 and Ctrl-C: what is saved, what is said, and that going on is as if nothing had happened."""
+"""SIGTERM, SIGUSR1, SIGHUP and Ctrl-C: what is saved, what is said, and that going on is as if nothing had happened."""
 
 import os
 import shlex
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -73,6 +75,7 @@ def last_update(run: Path) -> int:
         (Updater, "update", 10, signal.SIGTERM, 10),
         (Updater, "update", 10, signal.SIGUSR1, 10),
         (Updater, "update", 10, signal.SIGINT, 10),
+        (Updater, "update", 10, signal.SIGHUP, 10),
         (Updater, "update", 16, signal.SIGTERM, 16),
         (Updater, "update", 18, signal.SIGTERM, 18),
         (Updater, "update", 19, signal.SIGTERM, 19),
@@ -84,7 +87,8 @@ def last_update(run: Path) -> int:
         (Translator, "best_texts", 6, signal.SIGUSR1, 20),
     ],
     ids=[
-        "in the first update", "between two checkpoints", "SIGUSR1", "Ctrl-C", "where it is saved anyway",
+        "in the first update", "between two checkpoints", "SIGUSR1", "Ctrl-C", "SIGHUP",
+        "where it is saved anyway",
         "where it is to be validated", "before the last update", "in the last update", "in a validation",
         "in a validation where it is saved anyway", "in the last validation", "in scoring the average", "in the test",
     ],
@@ -217,3 +221,39 @@ def test_a_signal_in_the_preparation_ends_a_run_at_once_and_nothing_is_written(
     assert process.exitcode == (130 if number == signal.SIGINT else -number)
     assert said.read_text() == ("interrupted\n" if number == signal.SIGINT else "")
     assert not run.exists()
+
+
+# Runs a command at a terminal of its own and closes that once a folder holds a checkpoint. A process with threads, as a
+# test's, had better not fork by itself.
+CLOSED_TERMINAL = """
+import os, pty, sys
+from pathlib import Path
+child, terminal = pty.fork()
+if child == 0:
+    os.execv(sys.executable, [sys.executable, "-m", "transformer_cli", *sys.argv[2:]])
+while not [*Path(sys.argv[1]).glob("step-*.safetensors")]:
+    os.read(terminal, 4096)
+os.close(terminal)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_terminal_that_is_closed_ends_a_run_saved(small: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ["train", small, "--run-dir", run, "--threads", 1, "--set", "training.max_steps=100000"]
+    words += [word for setting in SETTINGS for word in ("--set", setting)]
+    command = [sys.executable, "-c", CLOSED_TERMINAL, run / "checkpoints", *words]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True, timeout=120)
+    assert int(done.stdout) == 128 + signal.SIGHUP
+    # What it would have said went nowhere, and is in the log of the run.
+    assert "SIGHUP: finishing this step and saving" in (run / "train.log").read_text()
+    assert last_update(run) == saved_steps(run)[-1]
+
+
+def test_a_run_under_nohup_goes_on_when_its_terminal_is_closed(train: Command, small: Path, tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signalled(Updater, "update", 10, signal.SIGHUP):
+            assert train(small, tmp_path / "run", *SETTINGS).returncode == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -241,6 +241,20 @@ def test_overwriting_leaves_nothing_of_the_old_run(train: Command, small: Path, 
     assert (run / "notes.txt").read_text() == "mine"
 
 
+def test_a_test_line_beyond_learned_positions_is_translated_in_parts_as_evaluate_does(
+    cli: Command, train: Command, project: Callable[..., Path], tmp_path: Path
+) -> None:
+    config = project(tmp_path / "long", test=[("di fo " * 40, "DI FO " * 40), ("di", "DI")])
+    run = tmp_path / "run"
+    done = train(config, run, "model.positions=learned", "model.max_positions=65", "training.max_steps=1")
+    assert done.returncode == 0, done.stderr
+    translated = (run / "test" / "test.hyp").read_text().split("\n")[:-1]
+    assert len(translated) == 2
+    again = cli("evaluate", run, "--output", tmp_path / "again")
+    assert again.returncode == 0
+    assert (tmp_path / "again").read_text() == (run / "test" / "test.hyp").read_text()
+
+
 # Every key does what it says. Each of these runs is repeated from its own files: the model that it leaves must give,
 # by `evaluate`, the scores that it ended with.
 

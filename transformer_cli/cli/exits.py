@@ -56,6 +56,12 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
             file = f": {error.filename}" if error.filename else ""
             _say(f"error: {error.strerror or error}{file}", error, traceback)
             raise typer.Exit(UserError.exit_code) from error
+        except typer.Exit:
+            raise
+        except Exception as error:
+            where = "" if traceback else "; with --traceback it says where"
+            _say(f"error: {type(error).__name__}: {error}. This is a fault of the program{where}", error, traceback)
+            raise typer.Exit(UserError.exit_code) from error
 
     signature = inspect.signature(function)
     added = [
@@ -73,8 +79,9 @@ def _process(variable: str) -> int:
 
 
 def _say(words: str, error: BaseException, traceback: bool = False) -> None:
-    """The last words, unless another process has the same to say."""
-    if _process("LOCAL_RANK") > 0 and not isinstance(error, ProcessError):
+    """The last words, unless another process has the same to say, as of all but a fault and what one alone has met."""
+    is_of_all = isinstance(error, (UserError, OSError, KeyboardInterrupt)) and not isinstance(error, ProcessError)
+    if _process("LOCAL_RANK") > 0 and is_of_all:
         return
     if traceback:
         tracebacks.print_exception(error)

@@ -28,7 +28,13 @@ def train(
         typer.Option("--check", help="Try everything up to the first step, say what training will take, and stop."),
     ] = False,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads. Left out: as many as there are cores.", show_default=False)
+        int | None,
+        typer.Option(
+            min=1,
+            max=1024,
+            help="CPU threads. Left out: as many as there are cores, or, with --resume, as the run had.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Train a tokenizer and a model, keep the best, and test it.
@@ -50,7 +56,7 @@ def train(
     if check:
         from transformer_cli.training.check import check as check_training
 
-        for line in check_training(settings, threads):
+        for line in check_training(settings, folder, threads):
             print(line)
         return
 

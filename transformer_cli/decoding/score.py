@@ -12,7 +12,7 @@ from transformer_cli.data.corpus import Pair
 from transformer_cli.data.tokenizer import BOS, EOS, PAD
 from transformer_cli.decoding.hypotheses import NO_PROBABILITIES
 from transformer_cli.decoding.translator import DEFAULT_BATCH_SIZE, Translator
-from transformer_cli.device import is_out_of_memory
+from transformer_cli.device import give_back_memory, is_out_of_memory, memory_asked_for
 from transformer_cli.errors import LineError, UserError
 from transformer_cli.log import LOGGER
 from transformer_cli.model.masks import padding_mask, target_mask
@@ -52,23 +52,22 @@ def score(translator: Translator, pairs: Iterable[Pair], batch_size: int = DEFAU
             batch = waiting[:size]
             try:
                 found = list(score_ids(translator, [sources[i] for i in batch], [targets[i] for i in batch]))
+                scores |= zip(batch, found, strict=True)
+                waiting = waiting[size:]
+                continue
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
                 if len(batch) == 1:
                     number = first - len(window) + batch[0]
                     raise LineError(
-                        number, f"has {longest - 1} pieces, which do not fit into memory ({error})"
+                        number, f"has {longest - 1} pieces, which do not fit into memory{memory_asked_for(error)}"
                     ) from error
-                cells = len(batch) * longest // 2
-                if translator.device.type == "cuda":
-                    torch.cuda.empty_cache()
-                LOGGER.warning("out of memory with %d pairs at once: from here on about half as many", len(batch))
-                continue
-            if not all(math.isfinite(one.log_prob) for one in found):
-                raise UserError(NO_PROBABILITIES)
-            scores |= zip(batch, found, strict=True)
-            waiting = waiting[size:]
+            cells = len(batch) * longest // 2
+            give_back_memory(translator.device)
+            LOGGER.warning("out of memory with %d pairs at once: from here on about half as many", len(batch))
+        if not all(math.isfinite(one.log_prob) for one in scores.values()):
+            raise UserError(NO_PROBABILITIES)
         yield from (scores[i] for i in range(len(window)))
 
 

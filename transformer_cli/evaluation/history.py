@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from transformer_cli.config.load import load_config
 from transformer_cli.config.schema import Config
 from transformer_cli.errors import ConfigError
-from transformer_cli.evaluation.scores import NAMES, SCORE_THAT_COUNTS
+from transformer_cli.evaluation.scores import NAMES, worth
+from transformer_cli.run_files import read_record
 
 _SAMPLES_NAME = re.compile(r"step-(\d{8,})\.tsv")
 
@@ -56,7 +57,7 @@ class RunHistory:
     def samples(self, step: int) -> list[Sample]:
         """The translations kept of a validation."""
         try:
-            text = self.sample_files[step].read_text(encoding="utf-8", errors="replace")
+            text = self.sample_files[step].read_bytes().decode(errors="replace")  # a line may hold a CR
         except OSError:
             return []
         fields = (line.split("\t") for line in text.split("\n"))
@@ -65,7 +66,7 @@ class RunHistory:
     def hypotheses(self, name: str) -> list[str]:
         """The translations of a test set."""
         try:
-            text = (self.folder / "test" / f"{name}.hyp").read_text(encoding="utf-8", errors="replace")
+            text = (self.folder / "test" / f"{name}.hyp").read_bytes().decode(errors="replace")
         except OSError:
             return []
         return text.split("\n")[:-1]
@@ -84,7 +85,7 @@ def read_history(folder: Path) -> RunHistory:
         folder=folder,
         config=config,
         trouble=trouble,
-        record=_read(folder / "run.json"),
+        record=read_record(folder),
         unreadable=unreadable,
         trained=[event for event in events if event["event"] == "train"],
         validated=[event for event in validated if "averaged" not in event],
@@ -110,15 +111,12 @@ def scores_of(found: Any) -> dict[str, float]:
 
 def best_validation(validated: Sequence[Event], best_metric: str) -> Event | None:
     """The one that training chose by its `best_metric`, of equal ones the first; None where there is none."""
-    return max(validated, key=lambda event: _worth(event, best_metric), default=None)
 
+    def its_worth(event: Event) -> float:
+        score = 0.0 if best_metric == "loss" else scores_of(event.get("scores")).get(NAMES[best_metric], 0.0)
+        return worth(score, number(event, "loss"))
 
-def _worth(event: Event, best_metric: str) -> float:
-    score = 0.0 if best_metric == "loss" else scores_of(event.get("scores")).get(NAMES[best_metric], 0.0)
-    if score >= SCORE_THAT_COUNTS:
-        return score
-    loss = number(event, "loss")
-    return -loss if math.isfinite(loss) else -math.inf
+    return max(validated, key=its_worth, default=None)
 
 
 def _events(path: Path) -> tuple[list[dict[str, Any]], int]:

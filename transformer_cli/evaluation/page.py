@@ -1,8 +1,6 @@
 """Pieces of a page that needs nothing but itself: it opens from the disk, in light and dark, wide and narrow."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from html import escape
 from importlib.resources import files
 from importlib.util import find_spec
@@ -10,6 +8,7 @@ from pathlib import Path
 from string import Template
 
 from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.run_files import replace_text
 
 _TEMPLATE = "page.html"
 INSTALL = 'pip install "transformer-cli[report]"'
@@ -40,15 +39,10 @@ def page(title: str, body: str) -> str:
 
 def write_page(path: Path, text: str) -> None:
     """Replace a file; whoever opens it finds the old page or the new one. DataError when it cannot be written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(path)
+        replace_text(path, text)
     except OSError as error:
         raise DataError(f"cannot write {path} ({error.strerror}): name another place for it") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], label: str, numbers: Sequence[int] = ()) -> str:

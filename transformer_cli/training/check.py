@@ -6,6 +6,7 @@ Everything is done up to a forward and a backward pass of the largest batch; no 
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -25,25 +26,28 @@ from transformer_cli.model.transformer import Transformer
 from transformer_cli.training.alarms import Alarms
 from transformer_cli.training.distributed import Processes, started
 from transformer_cli.training.feed import update_size
-from transformer_cli.training.job import build_model
+from transformer_cli.training.job import build_model, make_sampler
 from transformer_cli.training.pictures import check_tensorboard
 from transformer_cli.training.resume import weights_to_start_from
+from transformer_cli.training.run_dir import RunDir
 from transformer_cli.training.schedule import peak_rate
 from transformer_cli.training.step import Updater
-from transformer_cli.training.validate import Validator, check_positions, score_texts
+from transformer_cli.training.validate import Validator, score_texts
 
 _TIMED_UPDATES = 8
 _PADDED_UPDATES = 1000  # or somewhat more, from which the padding of all is told
 
 
-def check(config: Config, threads: int | None) -> Iterator[str]:
-    """Lines of a report. Any error that training would meet before its first step is raised here.
+def check(config: Config, run_dir: Path, threads: int | None) -> Iterator[str]:
+    """Lines of a report. Any error that training would meet before its first step is raised here, but that the folder
+    holds a run.
 
     Of several processes the first alone checks, and tells what each would do.
     """
     rank, processes = started()
     if rank > 0:
         return
+    RunDir(run_dir).refuse_if_unusable()
     base = weights_to_start_from(config)
     config = config if base is None else base.config
     device = choose_device(config.device)
@@ -53,6 +57,7 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
     check_tensorboard(config.training)
     prepared = Preparation(config, used_threads, writable=False)
     tokenizers = prepared.tokenizers() if base is None else load_tokenizers(base.tokenizers)
+    make_sampler(config, tokenizers)  # not every tokenizer can be sampled from
     if prepared.stream is None:
         dataset, counts = prepared.dataset(tokenizers)
         yield f"training text   {counts.summary(config.data)}"
@@ -67,8 +72,6 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
         yield f"{name + ' text':<15} {len(pairs):,} pairs"
     yield from _lengths(dataset, tokenizers)
     validator = Validator(config, tokenizers, valid)
-    for name, pairs in tests.items():
-        check_positions(config, tokenizers, f"data.test.{name}", pairs)
     for alarm in Alarms(config, tokenizers.target.vocab_size).at_start(dataset, validator.dataset):
         LOGGER.warning("%s", alarm)
 
@@ -93,12 +96,11 @@ def check(config: Config, threads: int | None) -> Iterator[str]:
     if settings.warmup_steps > settings.max_steps:
         yield f"warning         training ends before its warm-up does, at step {settings.warmup_steps}"
 
-    largest = updater.try_largest(dataset, [updates.largest(settings.batch_size, settings.batch_type)])
+    largest = updater.try_largest(dataset, [updates.largest(settings.batch_size, settings.batch_type, sharing)])
     assert largest is not None, "an update has pairs"
     size = f"{len(largest):,} pairs of up to {dataset.sizes(largest).max()} pieces"
     weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    moments = 2 * weights  # of Adam, which come with its first step
-    yield f"memory          {_peak_memory(device, moments)} at the largest batch, {size}"
+    yield f"memory          {_peak_memory(device)} at the largest batch, {size}"
     kept = settings.keep_last + settings.keep_best
     yield f"disk            {(3 * kept + 1) * weights / 2**20:,.0f} MiB for {kept} checkpoints and the model"
     chosen = np.linspace(0, len(updates) - 1, min(_TIMED_UPDATES, len(updates)), dtype=int)
@@ -162,15 +164,15 @@ def _parameters(model: Transformer) -> Iterator[str]:
     yield f"  {'vocabulary':<13} {total:,}"
 
 
-def _peak_memory(device: torch.device, moments: int) -> str:
+def _peak_memory(device: torch.device) -> str:
     if device.type == "cuda":
-        return f"{(torch.cuda.max_memory_allocated(device) + moments) / 2**30:.2f} GiB"
+        return f"{torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB"
     if sys.platform == "win32":
         return "not measured"
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 2**10)
-    return f"{(peak + moments) / 2**30:.2f} GiB"
+    return f"{peak / 2**30:.2f} GiB"
 
 
 def _duration(hours: float) -> str:

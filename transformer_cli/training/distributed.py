@@ -29,6 +29,7 @@ _SLOW_PEER_LOST_AFTER = timedelta(minutes=10)  # but for one that must wait for 
 _STARTED_WITHIN = timedelta(minutes=10)
 _POLL_SECONDS = 0.05
 _LAST_WORDS = "last-words"
+_FAILED = "failed"
 _LAST_WORDS_WITHIN = 10.0  # seconds; the processes of a machine do the same at different speeds
 
 T = TypeVar("T")
@@ -88,13 +89,20 @@ class Processes:
         """What each process says, in the order of their ranks; in all but the main one nothing."""
         return [words]
 
+    def meet(self) -> None:
+        """Go on when all are here; unlike an exchange this waits as long as it takes."""
+        self.to_main(b"")
+        self.from_main(bytes)
+
     def main_first(self, make: Callable[[], T]) -> T:
-        """What `make` gives, in the main process before the others, which find what it has left on the disk."""
+        """What `make` gives, in the main process before the others, which find what it has left on the disk. All go on
+        together: where nothing could be left there, the others take as long again."""
         if not self.is_main:
             self.from_main(bytes)
-            return make()
         made = make()
-        self.from_main(bytes)
+        if self.is_main:
+            self.from_main(bytes)
+        self.meet()
         return made
 
 
@@ -165,8 +173,16 @@ class _Group(Processes):
         # Not a collective: those end after a minute, and a validation may take longer. torchrun ends a process whose
         # main has failed; asking again and again lets it be ended.
         while not self.store.check([key]):
+            if self.store.check([_FAILED]):
+                raise ProcessError(_lost(self.rank))
             time.sleep(_POLL_SECONDS)
         return bytes(self.store.get(key))
+
+    def note_failure(self) -> None:
+        """Let those that wait for this process know that it will not come; of the main one they hear by themselves."""
+        if not self.is_main:
+            with suppress(RuntimeError):  # the main process has gone, and the store with it
+                self.store.set(_FAILED, b"")  # type: ignore[arg-type]
 
     def is_said_by_main(self, words: str) -> bool:
         """Whether the main process ends with the same words; it is given some seconds to come to it."""
@@ -192,8 +208,8 @@ def processes(device_kind: str, slow: bool = False) -> Iterator[Processes]:
     """The processes that torchrun started, connected for a kind of device; or this one alone. Where each reads a stream
     of its own they wait for each other longer.
 
-    A failed exchange is a ProcessError: another process has ended, and has said why. So is every error that a user can
-    cause but the main process has not met.
+    A lost connection becomes a ProcessError: another process has ended, and has said why. So does a UserError that this
+    process has met and the main one has not.
     """
     if started()[1] == 1:
         yield Processes()
@@ -212,7 +228,11 @@ def processes(device_kind: str, slow: bool = False) -> Iterator[Processes]:
         # and its teardown then keeps the interpreter locked while it waits for a thread that may need the interpreter.
         atexit.register(dist.destroy_process_group)
         group = _Group(PrefixStore("words", store), rank, count)
-        yield group
+        try:
+            yield group
+        except BaseException:
+            group.note_failure()
+            raise
     except (UserError, OSError) as error:
         if isinstance(error, ProcessError) or group is None or group.is_said_by_main(str(error)):
             raise
@@ -220,10 +240,14 @@ def processes(device_kind: str, slow: bool = False) -> Iterator[Processes]:
     except (dist.DistError, RuntimeError) as error:
         if not _is_lost_peer(error):
             raise
-        raise ProcessError(
-            f"process {os.environ.get('RANK')} lost the others: one of them has failed, and its own "
-            f"message says why. The run goes on with --resume. ({str(error).splitlines()[0]})"
-        ) from error
+        raise ProcessError(f"{_lost(started()[0])} ({str(error).splitlines()[0]})") from error
+
+
+def _lost(rank: int) -> str:
+    return (
+        f"process {rank} lost the others: one of them has failed, and its own message says why. The run goes on with "
+        "--resume."
+    )
 
 
 def _is_lost_peer(error: Exception) -> bool:

@@ -1,8 +1,8 @@
 """Where updates come from: text that lies ready and is planned an epoch at a time, or a stream.
 
 Planned text is the same for all processes, which share the parts of each update. Of a stream each process reads its own
-part and brings updates of its own, of their share in size; whoever comes to its end before the others takes part with
-none. In both an update is the sum of what all processes compute.
+part and brings updates of its own, each a share of an update in size; one that comes to its end before the others takes
+part with an empty batch. In both an update is the sum of what all processes compute.
 """
 
 import json

@@ -14,7 +14,7 @@ from transformer_cli.errors import CheckpointError
 from transformer_cli.evaluation.history import Sample
 from transformer_cli.evaluation.scores import Score, result_line, scores_json
 from transformer_cli.log import LOGGER, Metrics
-from transformer_cli.run_files import list_checkpoints
+from transformer_cli.run_files import list_checkpoints, replace_text
 from transformer_cli.training.resume import restore_best
 from transformer_cli.training.run_dir import RunDir
 from transformer_cli.training.state import TrainingState
@@ -86,7 +86,8 @@ def test_model(
     metrics: Metrics,
     step: int,
 ) -> TrainingResult:
-    """Translate and score the test sets, or the validation set where there is none, as `evaluate` would."""
+    """Translate and score the test sets, or the validation set where there is none, as `evaluate` would, but for
+    rounding where weights are fp32 in training and half precision there (a GPU)."""
     kind = "test" if tests else "valid"
     scores: dict[str, list[Score]] = {}
     samples: list[Sample] = []
@@ -100,7 +101,7 @@ def test_model(
         metrics.write("test", event | {"decoding": translator.config.decoding.model_dump()})
         LOGGER.debug("%s", result_line(name, scores[name]))  # for train.log; the command prints its result
     content = {name: scores_json(found) for name, found in scores.items()}
-    (run.test / "scores.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    replace_text(run.test / "scores.json", json.dumps(content, indent=1) + "\n")
     return TrainingResult(kind, scores, samples)
 
 

@@ -5,7 +5,7 @@ import math
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from transformer_cli.device import (
     Precision,
     attention_form,
     decoding_precision,
+    is_out_of_memory,
+    memory_asked_for,
     set_threads,
     training_precision,
 )
@@ -56,7 +58,7 @@ from transformer_cli.training.schedule import peak_rate
 from transformer_cli.training.signals import StopRequests
 from transformer_cli.training.state import Interval, TrainingState
 from transformer_cli.training.step import Updater, derived_seed
-from transformer_cli.training.validate import Validator, check_positions, perplexity, score_texts
+from transformer_cli.training.validate import Validator, perplexity, score_texts
 
 # Steps in a row without a finite gradient after which nothing better is to be expected. The loss scale of fp16, which
 # starts high on purpose, has come down by 2^20 until then.
@@ -230,42 +232,49 @@ def prepare(
         check_data_unchanged(record, files)
     valid, tests = prepared.text.valid(), prepared.text.tests()
     tokenizers = _train_tokenizers(prepared, group) if base is None else load_tokenizers(base.tokenizers)
-    feed = _feed(prepared, tokenizers, config, used_threads, group, state)
     validator = Validator(config, tokenizers, valid)
-    for name, pairs in tests.items():
-        check_positions(config, tokenizers, f"data.test.{name}", pairs)
+    feed = _feed(prepared, tokenizers, config, used_threads, group, state)
 
-    # The model and its optimizer.
-    settings = config.training
-    model = build_model(config, base, tokenizers, device, precision)
-    updater = Updater(model, settings, config.seed, device, precision, group, feed.shared_by)
-    if saved is not None:
-        updater.restore(saved.optimizer, state.loss_scale)
-        updater.batch_size = min(state.batch_size or settings.batch_size, settings.batch_size)
-    translator = Translator(model, tokenizers, config, device, decoding_precision("auto", device), feed.longest_source)
+    with ExitStack() as on_error:
+        on_error.callback(feed.close)  # which may be reading ahead
 
-    # The run directory.
-    if group.is_main:
-        if saved is None:
-            record = describe_environment(command, str(device), used_threads, group.count) | {"data": files}
-            if feed.counts is not None:
-                record["text"] = describe_text(feed.dataset, feed.counts, {"valid": valid, **tests})
-            run.create(config, record)
-        else:
-            record |= {"threads": used_threads, "processes": group.count, "finished": None}
-            run.go_on(config, record, state.step)
-            restore_best(run, state)
-    log.open(run.log if group.is_main else Path(os.devnull))
-    metrics = Metrics(run.metrics if group.is_main else Path(os.devnull), state.metrics_lines)
-    LOGGER.info("%s", _describe(model, config, device, used_threads, group.count))
-    if saved is not None:
-        LOGGER.info("resumed after step %d", state.step)
-    group.from_main(bytes)  # all are ready before the first exchange, which does not wait long
-    alarms = Alarms(config, tokenizers.target.vocab_size)
-    pictures = Pictures(run, config.training.tensorboard, group.is_main)
-    job = Job(run, config, group, record, state, feed, validator, tests, updater, translator, metrics, alarms, pictures)
-    if group.is_main:
-        job.warn(alarms.at_start(feed.dataset, validator.dataset))
+        # The model and its optimizer.
+        settings = config.training
+        model = build_model(config, base, tokenizers, device, precision)
+        group.meet()  # before the first exchange, which does not wait long
+        updater = Updater(model, settings, config.seed, device, precision, group, feed.shared_by)
+        if saved is not None:
+            updater.restore(saved.optimizer, state.loss_scale)
+            updater.batch_size = min(state.batch_size or settings.batch_size, settings.batch_size)
+        translator = Translator(
+            model, tokenizers, config, device, decoding_precision("auto", device), feed.longest_source
+        )
+
+        # The run directory.
+        if group.is_main:
+            if saved is None:
+                record = describe_environment(command, str(device), used_threads, group.count) | {"data": files}
+                if feed.counts is not None:
+                    record["text"] = describe_text(feed.dataset, feed.counts, {"valid": valid, **tests})
+                run.create(config, record)
+            else:
+                record |= {"threads": used_threads, "processes": group.count, "finished": None}
+                run.go_on(config, record, state.step)
+                restore_best(run, state)
+        log.open(run.log if group.is_main else Path(os.devnull))
+        metrics = Metrics(run.metrics if group.is_main else Path(os.devnull), state.metrics_lines)
+        LOGGER.info("%s", _describe(model, config, device, used_threads, group.count))
+        if saved is not None:
+            LOGGER.info("resumed after step %d", state.step)
+        alarms = Alarms(config, tokenizers.target.vocab_size)
+        pictures = Pictures(run, config.training.tensorboard, group.is_main)
+        job = Job(
+            run, config, group, record, state, feed, validator, tests, updater, translator, metrics, alarms, pictures
+        )
+        if group.is_main:
+            job.warn(alarms.at_start(feed.dataset, validator.dataset))
+        group.meet()  # the main process had more to do
+        on_error.pop_all()
     return job
 
 
@@ -277,8 +286,7 @@ def _train_tokenizers(prepared: Preparation, group: Processes) -> Tokenizers:
 def _feed(
     prepared: Preparation, tokenizers: Tokenizers, config: Config, threads: int, group: Processes, state: TrainingState
 ) -> Feed:
-    alpha = config.tokenizer.sampling_alpha
-    sampler = None if alpha is None else Sampler(tokenizers, alpha, config.seed, config.data.max_length)
+    sampler = make_sampler(config, tokenizers)
     if prepared.stream is not None:
         LOGGER.info("training text: streamed from %d shards, as it is needed", prepared.stream.shards)
         return Streamed(prepared.stream, tokenizers, config, sampler, threads, group, state)
@@ -289,22 +297,37 @@ def _feed(
     return Planned(dataset, counts, config, sampler, group)
 
 
+def make_sampler(config: Config, tokenizers: Tokenizers) -> Sampler | None:
+    """What cuts the training text anew each epoch, if that is asked for."""
+    alpha = config.tokenizer.sampling_alpha
+    return None if alpha is None else Sampler(tokenizers, alpha, config.seed, config.data.max_length)
+
+
 def build_model(
     config: Config, base: ModelFile | None, tokenizers: Tokenizers, device: torch.device, precision: Precision
 ) -> Transformer:
     """The model to train: from random weights, or from those of `base`."""
     form = attention_form(device, precision)
-    if base is None:
-        torch.manual_seed(derived_seed(config.seed))
-        vocabularies = tokenizers.source.vocab_size, tokenizers.target.vocab_size
-        model = Transformer(config.model, *vocabularies, pad=PAD, form=form)
-    else:
-        model = load_model(base, tokenizers, form)
+    vocabularies = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    try:
+        if base is None:
+            torch.manual_seed(derived_seed(config.seed))
+            model = Transformer(config.model, *vocabularies, pad=PAD, form=form)
+        else:
+            model = load_model(base, tokenizers, form)
+        model = model.to(device)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UserError(
+            f"the model does not fit into memory{memory_asked_for(error)}: lower model.d_model, model.ffn_dim or the "
+            "number of layers, or tokenizer.vocab_size"
+        ) from error
     if config.training.activation_checkpointing:
         model.checkpoint_activations()
     if config.training.compile:
         model.compile(dynamic=True)
-    return model.to(device)
+    return model
 
 
 def _train_event(state: TrainingState, rate: float, grad_norm: float) -> dict[str, Any]:

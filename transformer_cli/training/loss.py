@@ -58,8 +58,8 @@ class _Fused(torch.autograd.Function):
     """With p the softmax and s = e / (V - 2), the gradient by the logits is p - s, plus s - (1 - e) at the gold class
     and s at padding.
 
-    Only p needs a matrix product with its many rows; the rest is a few rows of the weight, added in fp32. And p stays
-    unnormalised, its sums being divided out where there are D columns instead of V.
+    Only p needs full matrix products; the rest is a few rows of the weight, added in fp32. And p stays unnormalised
+    until after them, where the division is over D columns instead of V.
     """
 
     @staticmethod

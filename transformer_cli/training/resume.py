@@ -8,6 +8,7 @@ from typing import Any
 from transformer_cli import checkpoint
 from transformer_cli.checkpoint import ModelFile
 from transformer_cli.config.schema import Config, Section
+from transformer_cli.config.yaml_text import shown
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.errors import CheckpointError, ConfigError, NewerVersionError, NothingToDo
 from transformer_cli.log import LOGGER
@@ -124,10 +125,16 @@ def weights_to_start_from(config: Config) -> ModelFile | None:
 def _differing(asked: Section, there: Section) -> list[str]:
     """The keys that were set to another value than is there."""
     return [
-        f"{key}: {getattr(asked, key)!r} here, {getattr(there, key)!r} there"
+        f"{key}: {_told(getattr(asked, key))} here, {_told(getattr(there, key))} there"
         for key in sorted(asked.model_fields_set)
         if getattr(asked, key) != getattr(there, key)
     ]
+
+
+def _told(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    return shown(str(value) if isinstance(value, Path) else value)
 
 
 def _pieces(proto: bytes) -> str:

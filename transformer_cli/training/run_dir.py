@@ -29,7 +29,16 @@ from transformer_cli.data.filters import FilterCounts
 from transformer_cli.data.split import sets_beside_training
 from transformer_cli.errors import ConfigError
 from transformer_cli.log import LOGGER
-from transformer_cli.run_files import CHECKPOINTS, MODEL_NAME, RECORD_NAME, REPORT_NAME, holds_run, list_checkpoints
+from transformer_cli.run_files import (
+    CHECKPOINTS,
+    MODEL_NAME,
+    RECORD_NAME,
+    REPORT_NAME,
+    holds_run,
+    list_checkpoints,
+    read_record,
+    replace_text,
+)
 
 _OURS = (
     "config.yaml", RECORD_NAME, MODEL_NAME, "train.log", "metrics.jsonl", CHECKPOINTS, "samples", "test", REPORT_NAME,
@@ -88,26 +97,16 @@ class RunDir:
                 old.unlink(missing_ok=True)
         self.path.mkdir(parents=True, exist_ok=True)
         self.write_record(record)  # first: it makes the folder ours
-        self._replace(self.config, dump_config(config))
+        replace_text(self.config, dump_config(config))
         self.samples.mkdir()
 
     def read_record(self) -> dict[str, Any]:
         """What `run.json` says; nothing if it is gone."""
-        try:
-            content: dict[str, Any] = json.loads(self.record.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return content
+        return read_record(self.path)
 
     def write_record(self, record: dict[str, Any]) -> None:
         """Replace `run.json`."""
-        self._replace(self.record, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-
-    def _replace(self, path: Path, text: str) -> None:
-        """Whoever looks finds the old content or the new, never half of it."""
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        replace_text(self.record, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
     def samples_path(self, step: int) -> Path:
         """Where the translations of a validation are kept."""
@@ -116,8 +115,9 @@ class RunDir:
     def go_on(self, config: Config, record: dict[str, Any], step: int) -> None:
         """Resume after a step; what a broken-off run wrote later, which may be damaged, is removed."""
         remove_unfinished(self.path)
-        self._replace(self.config, dump_config(config))
+        replace_text(self.config, dump_config(config))
         self.write_record(record)
+        self.samples.mkdir(exist_ok=True)
         for path in self.samples.glob("step-*.tsv"):
             if path.name > self.samples_path(step).name:
                 path.unlink()
@@ -133,8 +133,8 @@ class RunDir:
 
 
 def resumed_config(config: Config, began: Config) -> Config:
-    """The configuration to go on with: `config`, `auto` precision being what the run began with, and so is what came
-    with the weights of `init_from`.
+    """The configuration to go on with: `config`, with what the run began with in place of precision `auto` and of what
+    came with the weights of `init_from`.
 
     `began` is the checkpoint's; config.yaml might have been edited since. ConfigError naming every key that may not
     change.
@@ -200,7 +200,7 @@ def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
 
 def data_files(config: Config, file_hash: Callable[[Path], str]) -> list[dict[str, Any]]:
     """Path, size and SHA-256 of every given tokenizer and of every file that training depends on, with what else its
-    entry says; of a set of the hub that alone. Of what is streamed in training no hash, which would be a reading."""
+    entry says. A set of the hub has its entry alone, and a streamed file no hash, which would be a reading of it."""
     files: list[dict[str, Any]] = [
         {"key": "tokenizer", "path": str(path), "bytes": path.stat().st_size, "sha256": file_hash(path)}
         for path in (config.tokenizer.model, config.tokenizer.target_model)

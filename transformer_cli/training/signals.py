@@ -1,8 +1,9 @@
-"""Requests to stop: SIGTERM, SIGUSR1 (as batch systems send before the end of a time slot) and Ctrl-C.
+"""Requests to stop: SIGTERM, SIGUSR1 (as batch systems send before the end of a time slot), SIGHUP and Ctrl-C.
 
 Between an update and its checkpoint a request waits; where nothing would be lost it ends the run at once.
 """
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,8 @@ from types import FrameType
 from transformer_cli.errors import Stopped
 from transformer_cli.log import LOGGER
 
-_SIGNALS = [number for name in ("SIGTERM", "SIGUSR1", "SIGINT") if (number := getattr(signal, name, None)) is not None]
+_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGUSR1", "SIGINT", "SIGHUP") if hasattr(signal, name)]
+_HANGUP = getattr(signal, "SIGHUP", None)
 
 
 class StopRequests:
@@ -24,13 +26,17 @@ class StopRequests:
         self.signal: signal.Signals | None = None
         self._waits = True
         self._before: dict[signal.Signals, object] = {}
+        self._at_terminal: list[int] = []
 
     def __enter__(self) -> "StopRequests":
         try:
             for number in _SIGNALS:
+                if number == _HANGUP and signal.getsignal(number) == signal.SIG_IGN:
+                    continue  # nohup
                 self._before[number] = signal.signal(number, self._handle)
         except ValueError:  # not the main thread of the program
             self._before.clear()
+        self._at_terminal = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -49,6 +55,10 @@ class StopRequests:
             self._waits = True
 
     def _handle(self, number: int, _: FrameType | None) -> None:
+        if number == _HANGUP:
+            # The terminal is gone, and every word to it would be an error.
+            for descriptor in self._at_terminal:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         again = self.signal is not None
         if again and number == signal.SIGINT:
             raise KeyboardInterrupt  # whoever presses Ctrl-C twice does not want to wait

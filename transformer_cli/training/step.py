@@ -15,7 +15,14 @@ from transformer_cli.config.schema import TrainingConfig
 from transformer_cli.data.batching import Batch, Indices, Update, joined_groups, make_batch, micro_batches
 from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.data.tokenizer import BOS, EOS, PAD
-from transformer_cli.device import Precision, autocast, is_out_of_memory, large_parts
+from transformer_cli.device import (
+    Precision,
+    autocast,
+    give_back_memory,
+    is_out_of_memory,
+    large_parts,
+    memory_asked_for,
+)
 from transformer_cli.errors import ProcessError, UserError
 from transformer_cli.log import LOGGER, OF_ONE_PROCESS
 from transformer_cli.model.masks import padding_mask, target_mask
@@ -126,11 +133,13 @@ class Updater:
                 if self.processes.count > 1:
                     # The others may already have had a part of this one's gradient.
                     raise ProcessError(f"process {self.processes.rank} ran out of memory: {_LESS_MEMORY}") from error
-                self._halve(max(parts, key=dataset.cells), dataset, error)
+                reason = memory_asked_for(error)
+            self._halve(max(parts, key=dataset.cells), dataset, reason)
 
     def try_largest(self, dataset: TokenDataset, updates: Sequence[Update]) -> Indices | None:
-        """A forward and backward pass of the largest batch, so that memory runs out now or hardly ever; returns that
-        batch, or the one that fits in its place."""
+        """A forward and backward pass of the largest batch, with all that an update needs in place, so that memory runs
+        out now or hardly ever; returns that batch, or the one that fits in its place."""
+        self._make_moments()
         parts = [part for update in updates for part in self.cut(dataset, update)]
         largest = max(parts, key=dataset.cells, default=None)
         while largest is not None:
@@ -140,7 +149,8 @@ class Updater:
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                self._halve(largest, dataset, error)
+                reason = memory_asked_for(error)
+            self._halve(largest, dataset, reason)
             largest = max(self.cut(dataset, [largest]), key=dataset.cells)
         self.optimizer.zero_grad(set_to_none=True)
         self.batch_size = self.processes.least(self.batch_size)
@@ -181,8 +191,8 @@ class Updater:
         loss, nll = self.processes.sum([sum(map(float, column)) for column in zip(*sums_of_parts, strict=True)])
         # Unscale, then clip, then step: a clipped norm must be the gradient's own, not its scaled one.
         self.scaler.unscale_(self.optimizer)
-        longest = float("inf") if self.config.clip_grad_norm is None else self.config.clip_grad_norm
-        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), longest))
+        max_norm = float("inf") if self.config.clip_grad_norm is None else self.config.clip_grad_norm
+        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), max_norm))
         skipped = not (math.isfinite(loss) and math.isfinite(norm))
         if not skipped:
             self.scaler.step(self.optimizer)
@@ -198,18 +208,27 @@ class Updater:
     def _rank_of_several(self) -> tuple[int, ...]:
         return () if self.processes.count == 1 else (self.processes.rank,)
 
-    def _halve(self, part: Indices, dataset: TokenDataset, error: Exception) -> None:
-        """Smaller parts from now on; UserError when the part is a single pair."""
+    def _make_moments(self) -> None:
+        """Adam's moments, if there are none yet. Left alone it makes them in the middle of its first step, where memory
+        that runs out would leave some without the others."""
+        for parameter in self.model.parameters():
+            if not self.optimizer.state[parameter]:
+                self.optimizer.state[parameter] = {
+                    "step": torch.zeros((), device=parameter.device),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }
+
+    def _halve(self, part: Indices, dataset: TokenDataset, reason: str) -> None:
+        """Smaller parts from now on, an update having run out of memory; UserError when the part is a single pair."""
         if len(part) == 1:
             raise UserError(
-                f"a single pair of {dataset.cells(part)} pieces does not fit into memory ({error}): lower "
+                f"a single pair of {dataset.cells(part)} pieces does not fit into memory{reason}: lower "
                 "data.max_length or the sizes of the model, or try training.activation_checkpointing"
-            ) from error
+            )
         whole = dataset.cells(part) if self.config.batch_type == "tokens" else len(part)
         self.batch_size = whole // 2
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()  # what did not fit is no need of the run
+        give_back_memory(self.device)
         LOGGER.warning(
             "out of memory with %d pairs of up to %d pieces at once: from here on an update is computed in parts of "
             "at most %d %s; its gradient stays the same",

@@ -18,15 +18,16 @@ from transformer_cli.data.dataset import encode_pairs
 from transformer_cli.data.filters import FilterCounts
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.device import autocast, is_out_of_memory
+from transformer_cli.device import autocast, give_back_memory, is_out_of_memory, memory_asked_for
 from transformer_cli.errors import DataError, UserError
 from transformer_cli.evaluation.scores import (
     NAMES,
-    SCORE_THAT_COUNTS,
+    Measure,
     Score,
     corpus_scores,
     metric_tokenizer,
     scores_json,
+    worth,
 )
 from transformer_cli.evaluation.suspicions import suspicions_of_references
 from transformer_cli.log import LOGGER
@@ -50,13 +51,9 @@ class Validation:
     hypotheses: list[str]
 
     def by(self, metric: str) -> float:
-        """What `best_metric` makes of it, higher being better: the score, or, where that says nothing yet, minus the
-        loss, which is below every score; minus infinity for a loss that is no number."""
-        if metric != "loss":
-            score = next(score.value for score in self.scores if score.name == NAMES[metric])
-            if score >= SCORE_THAT_COUNTS:
-                return score
-        return -self.loss if math.isfinite(self.loss) else -math.inf
+        """What it is worth by a `best_metric`, higher being better."""
+        values = {score.name: score.value for score in self.scores}
+        return worth(0.0 if metric == "loss" else values[NAMES[metric]], self.loss)
 
     def event(self) -> dict[str, Any]:
         """Its line in the metrics, but for where training stands."""
@@ -98,7 +95,7 @@ class Validator:
         self._cells = max(min(_LOGITS // tokenizers.target.vocab_size, _CELLS), 1)  # at a time
         if len(self.dataset) == 0:
             raise DataError("data.valid: no pair has text on both sides, so that nothing could be measured")
-        for words in suspicions_of_references([pair.target for pair in pairs], _tokenizer(config)):
+        for words in suspicions_of_references([pair.target for pair in pairs], _measure(config)):
             LOGGER.warning("data.valid: %s", words)
 
     def validate(self, translator: Translator) -> Validation:
@@ -128,26 +125,25 @@ class Validator:
             part = order[cut(sizes, self._cells, "tokens")[0]]
             try:
                 sums = self._sums(translator, part)
+                loss, nll = loss + float(sums.loss), nll + float(sums.nll)
+                order = order[len(part) :]
+                continue
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                self._use_less(part, error)
-                continue
-            loss += float(sums.loss)
-            nll += float(sums.nll)
-            order = order[len(part) :]
+                reason = memory_asked_for(error)
+            self._use_less(part, reason)
+            give_back_memory(translator.device)
         return loss, nll, int((self.dataset.target.lengths(indices) + 1).sum())
 
-    def _use_less(self, part: Indices, error: Exception) -> None:
+    def _use_less(self, part: Indices, reason: str) -> None:
         """Half as much at a time from now on; UserError when it was a single pair."""
         if len(part) == 1:
             raise UserError(
-                f"data.valid: a pair of {self.dataset.longest(part)} pieces does not fit into memory ({error}): leave "
+                f"data.valid: a pair of {self.dataset.longest(part)} pieces does not fit into memory{reason}: leave "
                 "such long lines out of the validation set"
-            ) from error
+            )
         self._cells = self.dataset.cells(part) // 2
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
         LOGGER.warning("out of memory with %d pairs of the validation set at once: from here on fewer", len(part))
 
     def _sums(self, translator: Translator, part: Indices) -> LossSums:
@@ -175,9 +171,10 @@ def check_positions(config: Config, tokenizers: Tokenizers, key: str, pairs: Seq
 
 def score_texts(hypotheses: Sequence[str], references: Sequence[str], config: Config) -> list[Score]:
     """Scores under the configuration's metrics, with the tokenizer that fits its target language."""
-    evaluation = config.evaluation
-    return corpus_scores(hypotheses, [references], evaluation.metrics, _tokenizer(config), evaluation.lowercase)
+    return corpus_scores(hypotheses, [references], *_measure(config))
 
 
-def _tokenizer(config: Config) -> str:
-    return config.evaluation.tokenize or metric_tokenizer(config.data.target_lang)
+def _measure(config: Config) -> Measure:
+    settings = config.evaluation
+    tokenize = settings.tokenize or metric_tokenizer(config.data.target_lang)
+    return Measure(settings.metrics, tokenize, settings.lowercase)
