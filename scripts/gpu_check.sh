@@ -4,25 +4,25 @@
 #
 #     bash scripts/gpu_check.sh [DATA]
 #
-# DATA is a folder with Multi30k (train.en, train.de, val.*, test_2016_flickr.*; by default ../shared/data/multi30k);
-# without it the corpus of `init` is taken. Runs from the checkout, the package need not be installed. Everything printed
-# on the way is kept in the folder that FOLDER names. DEVICE=cpu tries the script itself, on smaller models.
+# DATA is a folder with Multi30k (train.en, train.de, val.*, test_2016_flickr.*); without it the corpus of `init` is
+# taken. Runs from the checkout, the package need not be installed. Everything printed on the way is kept in the folder
+# that FOLDER names. DEVICE=cpu tries the script itself, on smaller models and with more time.
 set -uo pipefail
+data=${1:+$(realpath "$1")}
 cd "$(dirname "$0")/.."
-data=$(realpath "${1:-../shared/data/multi30k}" 2>/dev/null)
 device=${DEVICE:-cuda}
 out=${FOLDER:-$(mktemp -d)}; mkdir -p "$out"
 python=${PYTHON:-python3}
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" TRANSFORMER_CLI_DEVICE="$device"
 
-sizes="small base big" cells=25000 minutes=1.5
+sizes="small base big" cells=25000 updates=10 lines=1000 minutes=1.5 patience=1
 if [ "$device" = cpu ]; then
-    sizes="small" cells=2048 minutes=1
+    sizes="small" cells=2048 updates=2 lines=50 minutes=1 patience=6
 fi
 
 # Run a command for so many seconds at most, its output into a file; what it printed is in the end all that tells.
 step() {
-    local name=$1 seconds=$2
+    local name=$1 seconds=$(($2 * patience))
     shift 2
     echo "$name: at most $seconds s" >&2
     timeout --kill-after=10 "$seconds" "$@" >"$out/$name.txt" 2>"$out/$name.err" || echo "$name: exit code $?" >&2
@@ -36,7 +36,7 @@ if [ -f "$data/train.en" ]; then
     cp configs/multi30k_en_de.yaml "$out/config.yaml"
     ln -sfn "$data" "$out/data"
 else
-    echo "no Multi30k in ${data:-../shared/data/multi30k}: taking the corpus of init" >&2
+    echo "no Multi30k${data:+ in $data}: taking the corpus of init" >&2
     "$python" -m transformer_cli init "$out/made" --quiet >/dev/null || exit 1
     text=(--source "$out/made/data/train.en" --target "$out/made/data/train.de")
     test_text=(--test-source "$out/made/data/test.seen.en" --test-target "$out/made/data/test.seen.de")
@@ -46,7 +46,7 @@ fi
 
 for size in $sizes; do
     step "train-$size" 75 "$python" scripts/bench_train.py "${text[@]}" --device "$device" --model "$size" \
-        --batch-size "$cells" --updates 10 --turns 3 --precision bf16
+        --batch-size "$cells" --updates "$updates" --turns 3 --precision bf16
 done
 
 # max_hours is kept to: what has been learnt until then is tested.
@@ -54,7 +54,7 @@ step learn 150 "$python" -m transformer_cli train "$out/config.yaml" --run-dir "
     --set device="$device" --set training.max_hours="$(awk "BEGIN { print $minutes / 60 }")" --set training.batch_size="$cells" \
     --set training.warmup_steps=300 --set training.max_steps=3000 --set model.norm=post --set training.learning_rate=0.002
 
-step decode 95 "$python" scripts/bench_decode.py --device "$device" --run "$out/run" "${test_text[@]}" --batch-size 256
+step decode 95 "$python" scripts/bench_decode.py --device "$device" --run "$out/run" "${test_text[@]}" --lines "$lines" --batch-size 256
 
 # The table.
 row() { printf '| %-30s | %s\n' "$1" "$2"; }
@@ -72,7 +72,7 @@ for size in $sizes; do
     done
 done
 row "training, $minutes minutes" "$(tail -n 1 "$out/learn.txt" 2>/dev/null) |"
-grep -E '^\|' "$out/decode.txt" 2>/dev/null || row "decoding" "not measured |"
+if grep -qE '^\| +[0-9]' "$out/decode.txt" 2>/dev/null; then grep -E '^\|' "$out/decode.txt"; else row "decoding" "not measured |"; fi
 grep -E '^(one line|16 lines)' "$out/decode.txt" 2>/dev/null
 echo "all output is in $out" >&2
 grep -qE '[0-9]+ passed' "$out/tests.txt" && ! grep -qE '[0-9]+ (failed|error)' "$out/tests.txt"

@@ -1,9 +1,10 @@
 #!/bin/bash
 # Train on several machines under Slurm:  sbatch scripts/slurm_train.sh CONFIG [OPTIONS]
 #
-# The text, the configuration and the run directory must lie on a disk that all machines share. --resume starts from the
-# beginning when there is no checkpoint yet, so the same command begins the run and goes on with it. Two minutes before
-# its time is up Slurm sends SIGTERM; the run then saves and leaves, and the job is put back into the queue.
+# The text, the configuration and the run directory must lie on a disk that all machines share, and so should the cache
+# (data.cache_dir), without which each machine tokenises the text again. --resume starts from the beginning when there is
+# no checkpoint yet, so the same command begins the run and goes on with it. Two minutes before its time is up Slurm sends
+# SIGTERM; the run then saves and leaves, and the job is put back into the queue.
 #
 #SBATCH --job-name=transformer-cli
 #SBATCH --nodes=2

@@ -12,6 +12,7 @@ from transformer_cli.model.masks import causal_mask, padding_mask
 
 B, T, S, D, H = 3, 4, 5, 12, 3
 K = D // H
+EVERYTHING = torch.ones(1, 1, 2, dtype=torch.bool)  # of two keys
 FORMS: tuple[AttentionForm, ...] = get_args(AttentionForm)
 
 both_forms = pytest.mark.parametrize("form", FORMS)
@@ -75,7 +76,7 @@ def test_scores_are_divided_by_the_root_of_the_head_width(form: AttentionForm) -
     q[..., 0], k[:, :, 0, 0], v[:, :, 0] = 1.0, math.sqrt(K) * math.log(3), 1.0
     nn.init.eye_(module.output.weight)
     nn.init.zeros_(module.output.bias)
-    torch.testing.assert_close(module.attend(q, k, v, None), torch.full((1, 1, D), 0.75, dtype=torch.float64))
+    torch.testing.assert_close(module.attend(q, k, v, EVERYTHING), torch.full((1, 1, D), 0.75, dtype=torch.float64))
 
 
 def test_every_head_has_a_projection_of_its_own() -> None:
@@ -177,15 +178,6 @@ def test_the_two_forms_are_equal_whether_or_not_the_keys_fill_the_lanes(length: 
         torch.testing.assert_close(results[0], results[1], rtol=1e-12, atol=1e-12)
 
 
-@both_forms
-def test_no_mask_is_the_mask_that_hides_nothing(form: AttentionForm) -> None:
-    module = attention(form)
-    x, memory = inputs()
-    q, k, v = module.queries(x), module.keys(memory), module.values(memory)
-    everything = torch.ones(B, T, S, dtype=torch.bool)
-    torch.testing.assert_close(module.attend(q, k, v, None), module.attend(q, k, v, everything))
-
-
 # --- what is hidden -------------------------------------------------------------------------------------------------
 
 
@@ -249,9 +241,9 @@ def test_dropout_falls_on_the_weights_and_only_in_training(form: AttentionForm) 
     # Each of two keys has the weight 1/2 and a value of its own: what remains of the two shows which were dropped.
     q, k = torch.zeros(2000, H, 1, K, dtype=torch.float64), torch.zeros(2000, H, 2, K, dtype=torch.float64)
     v = torch.tensor([1.0, 10.0], dtype=torch.float64).view(2, 1).expand(2000, H, 2, K)
-    assert torch.equal(module.attend(q, k, v, None), torch.full((2000, 1, D), 5.5, dtype=torch.float64))
+    assert torch.equal(module.attend(q, k, v, EVERYTHING), torch.full((2000, 1, D), 5.5, dtype=torch.float64))
     module.train()
-    heads = module.attend(q, k, v, None).view(2000 * H, K)
+    heads = module.attend(q, k, v, EVERYTHING).view(2000 * H, K)
     assert (heads == heads[:, :1]).all()  # the weight is dropped, and with it the whole value
     kept = heads[:, 0] * 0.75 * 2  # (weights kept) x (1, 10)
     share = {total: (kept - total).abs().lt(1e-9).double().mean().item() for total in (0.0, 1.0, 10.0, 11.0)}

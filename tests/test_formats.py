@@ -198,6 +198,7 @@ def test_a_csv_reads_as_rfc_4180_has_it(tmp_path: Path) -> None:
         ("t.jsonl", "null\n", "line 1: there is no field en; there is null"),
         ("t.jsonl", '{"en": "\\ud800", "de": ""}\n', "line 1: \\ud800 to \\udfff are halves of characters"),
         ("t.jsonl", "[" * 100_000 + "\n", "line 1: this is no JSON (it is nested too deep)"),
+        ("t.jsonl", '{"en": ' + "9" * 6000 + "}\n", "line 1: this is no JSON (a number in it has too many digits)"),
         ("t.json", '[{"en": "a", "de": "b"},\n {"en": "c"}]', "record 2: there is no field de; there are en"),
         ("t.json", '[{"en": "a", "de": "b"}\n {"en": "c"}]', "line 2: , should stand here"),
         ("t.json", '[{"en": "a", "de": "b"},\n', "line 2: this is no JSON (Expecting value)"),

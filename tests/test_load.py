@@ -322,6 +322,10 @@ NAME = "letters, digits and . _ + - (at most 100, a letter or digit first)"
         ("seed: 017", "seed: must be a whole number, not '017'"),
         ("seed: 4294967296", "seed: must be less than 4294967296, not 4294967296"),
         ("model: {d_model: 0}", "model.d_model: must be at least 1, not 0"),
+        ("model: {d_model: 4294967296}", "model.d_model: must be at most 1000000, not 4294967296"),
+        ("tokenizer: {vocab_size: 2147483648}", "tokenizer.vocab_size: must be at most 1000000, not 2147483648"),
+        ("training: {max_steps: 99999999999}", "training.max_steps: must be at most 1000000000, not 99999999999"),
+        ("decoding: {max_length_a: 1e308}", "decoding.max_length_a: must be at most 1000, not 1e+308"),
         ("model: {dropout: 1}", "model.dropout: must be less than 1, not 1"),
         ("training: {adam_eps: 0}", "training.adam_eps: must be more than 0, not 0"),
         ("tokenizer: {character_coverage: 1.5}", "tokenizer.character_coverage: must be at most 1, not 1.5"),
@@ -544,7 +548,8 @@ names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,20}", fullmatch=True) | st.
 )
 paths = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).map(lambda text: Path("/") / text)
 files = paths | st.lists(paths, min_size=1, max_size=2)
-weights = {"weight": st.floats(0, exclude_min=True, allow_infinity=False)}
+sizes = st.integers(1, 10**9)
+weights = {"weight": st.floats(0, 1000, exclude_min=True)}
 texts = st.fixed_dictionaries({"source": files, "target": files}, optional=weights)
 fields = st.tuples(st.text(min_size=1), st.text(min_size=1)) | st.tuples(st.integers(1, 99), st.integers(1, 99))
 tables = st.builds(
@@ -554,11 +559,10 @@ tables = st.builds(
 )
 hubs = st.fixed_dictionaries(
     {"hub": st.sampled_from(["/a/b", "owner/name"]), "split": names, "source_field": names, "target_field": names},
-    optional={"revision": names, "config": names, "shuffle_buffer": st.integers(1, 10**17)},
+    optional={"revision": names, "config": names, "shuffle_buffer": sizes},
 )
 corpora = st.lists(texts | tables | hubs, max_size=3)
 streams = hubs.map(lambda hub: [hub | {"streaming": True}])
-sizes = st.integers(1, 10**17)
 above_zero = st.floats(0, exclude_min=True, allow_infinity=False)
 shares = st.floats(0, 1, exclude_max=True)
 
@@ -574,7 +578,7 @@ configs = st.fixed_dictionaries(
                 "test": st.dictionaries(names, corpora, max_size=3),
             },
         ),
-        "tokenizer": st.fixed_dictionaries({"byte_fallback": st.booleans(), "vocab_size": st.integers(5, 10**17)}),
+        "tokenizer": st.fixed_dictionaries({"byte_fallback": st.booleans(), "vocab_size": st.integers(5, 10**6)}),
         "model": st.fixed_dictionaries({"dropout": shares, "embedding_dropout": st.none() | shares}),
         "training": st.fixed_dictionaries(
             {

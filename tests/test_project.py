@@ -162,6 +162,8 @@ def test_chinese_gets_pieces_for_most_characters_and_others_for_all(tmp_path: Pa
     assert load_training_config(write_own(tmp_path / "de", text)).tokenizer.character_coverage == 1.0
     chinese = replace(text, target_lang="zh-Hant")
     assert load_training_config(write_own(tmp_path / "zh", chinese)).tokenizer.character_coverage == 0.9995
+    japanese = replace(text, source_lang="JPN")
+    assert load_training_config(write_own(tmp_path / "jpn", japanese)).tokenizer.character_coverage == 0.9995
 
 
 def test_the_same_file_on_both_sides_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -25,22 +25,25 @@ BELOW_THE_LOOP = {
     "device",
     "errors",
     "evaluation",
+    "languages",
     "log",
     "model",
     "run_files",
     "training",
 }
+AROUND = {"device", "errors", "languages", "log", "run_files"}
 MAY_IMPORT = {
     "": set(),
     "__main__": {"cli"},
     "errors": set(),
+    "languages": set(),
     "log": set(),
     "run_files": {"errors"},
     "device": {"config.schema", "errors"},
     "checkpoint": {"config", "errors", "log", "device", "run_files"},
-    "project": {"data", "config", "errors", "log", "device"},
+    "project": {"data", "config", "errors", "languages", "log", "device"},
     "config": {"config", "errors", "log", "device"},
-    "data": {"data", "config", "errors", "log", "device"},
+    "data": {"data", "config", "errors", "languages", "log", "device"},
     "model": {"model", "config.schema"},
     # Searching knows no model.
     "decoding.hypotheses": {"errors"},
@@ -48,9 +51,9 @@ MAY_IMPORT = {
     "decoding.search": {"decoding.constraints", "decoding.hypotheses"},
     "decoding.sampling": {"decoding.constraints", "decoding.hypotheses", "decoding.search"},
     "decoding.ensemble": {"decoding.search"},
-    "decoding": {"checkpoint", "config", "model", "data", "decoding", "errors", "log", "device", "run_files"},
-    "evaluation.scores": {"errors", "log", "device"},
-    "evaluation": {"checkpoint", "config", "data", "decoding", "evaluation", "errors", "log", "device"},
+    "decoding": {"checkpoint", "config", "model", "data", "decoding"} | AROUND,
+    "evaluation.scores": {"errors", "languages", "log", "device"},
+    "evaluation": {"checkpoint", "config", "data", "decoding", "evaluation"} | AROUND,
     "export": {"checkpoint", "config", "model", "data.tokenizer", "decoding", "errors", "export", "log", "run_files"},
     "training": BELOW_THE_LOOP,
     "cli": BELOW_THE_LOOP | {"cli", "export", "project"},
@@ -67,6 +70,7 @@ DOORS = {
     "matplotlib": {"evaluation.drawing"},
     "torch.utils.tensorboard": {"training.pictures"},
     "datasets": {"data.formats"},
+    "torch.distributed": {"training.distributed"},
     "pyarrow": {"data.compression", "data.formats", "data.cache"},
 }
 

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from urllib.error import URLError
 import pytest
 import sacrebleu
 
-from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.errors import ConfigError, DataError, Stopped
 from transformer_cli.evaluation import scores
 from transformer_cli.evaluation.scores import (
     Interval,
@@ -260,15 +261,16 @@ def test_the_paired_bootstrap_equals_the_sacrebleu_command(tmp_path: Path) -> No
             assert f"{score.interval.mean:.6f}" in printed
             assert f"{score.interval.half:.6f}" in printed
             assert "|bs:1000|seed:12345|" in score.signature
-        assert f"p = {difference.p_value:.4f}" in printed
+        equal = difference.score.value == difference.baseline.value  # the command then gives the least p there is
+        assert difference.p_value == 1.0 if equal else f"p = {difference.p_value:.4f}" in printed
     assert any(difference.p_value > 0.01 for difference in found), "all too sure to tell p-values apart"
 
 
 def test_a_system_does_not_differ_from_itself() -> None:
     references, ours, _ = english_lines(20)
-    (found,) = paired_bootstrap(ours, ours, [references], ["chrf"], "13a", False)
-    # All differences are 0, none is more: 1 of 1001.
-    assert (found.score, found.p_value) == (found.baseline, 1 / 1001)
+    for metric in ("bleu", "chrf", "ter"):
+        (found,) = paired_bootstrap(ours, ours, [references], [metric], "13a", False)
+        assert (found.score, found.p_value) == (found.baseline, 1.0)
 
 
 @pytest.mark.parametrize("metric", ["bleu", "chrf", "ter"])
@@ -329,6 +331,16 @@ def test_a_tokenizer_without_its_package_names_the_extra(monkeypatch: pytest.Mon
         f"BLEU's tokenizer {language}-mecab cannot be used: install it with "
         f'pip install "transformer-cli[{language}]", or choose the tokenizer char'
     )
+
+
+def test_a_request_to_stop_is_no_failure_of_a_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(sacrebleu.BLEU):  # type: ignore[misc]
+        def __init__(self, **_: object) -> None:
+            raise Stopped(signal.SIGTERM)
+
+    monkeypatch.setattr(scores, "BLEU", Interrupted)
+    with pytest.raises(Stopped):
+        corpus_scores(["a"], [["a"]], ["bleu"], "13a", False)
 
 
 @pytest.mark.parametrize("failure", [URLError("no route to host"), SystemExit(1)], ids=["offline", "certificate"])

@@ -38,6 +38,7 @@ def test_letters_have_a_script_and_nothing_else_has(letters: str, script: str) -
         ("zh", {"CJK"}),
         ("zh-Hant-TW", {"CJK"}),
         ("ja", {"CJK", "HIRAGANA", "KATAKANA"}),
+        ("jpn", {"CJK", "HIRAGANA", "KATAKANA"}),
         ("ko", {"CJK", "HANGUL"}),
         ("el", {"GREEK"}),
         ("he", {"HEBREW"}),

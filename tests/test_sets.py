@@ -1,6 +1,8 @@
 """The sets that `evaluate` scores: those a run names, or files given by hand."""
 
+import json
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,26 @@ def test_without_test_sets_it_is_the_validation_set(run: Path) -> None:
     config = run / "config.yaml"
     config.write_text(config.read_text().split("  test:")[0])
     assert sets_of_run(run, None, "strict") == [EvaluationSet("valid", [["V", "W"]], ["v", "w"])]
+
+
+def test_lines_held_out_of_a_text_that_has_changed_since_training_are_not_taken(run: Path) -> None:
+    # Others would be held out now, and training has seen them.
+    text = corpus(run.parent, "train", [(f"s{i}", f"T{i}") for i in range(20)])
+    config = f"name: x\ndata:\n  train: [{text}]\n  valid: {{hold_out: 2}}\n  cache_dir: {run.parent}/cache\n  test: "
+    (run / "config.yaml").write_text(config + "{mine: {hold_out: 3}}")
+    files = [run.parent / "train.src", run.parent / "train.tgt"]
+    data = [{"key": "data.train", "path": str(file), "sha256": sha256(file.read_bytes()).hexdigest()} for file in files]
+    (run / "run.json").write_text(json.dumps({"data": data}))
+    (held_out,) = sets_of_run(run, None, "strict")
+    assert (held_out.name, len(held_out.references[0])) == ("mine", 3)
+
+    files[1].write_text(files[1].read_text().replace("T7", "other"))
+    with pytest.raises(DataError, match=r"train\.tgt has changed since training, .* --source and --reference"):
+        sets_of_run(run, None, "strict")
+    # Sets with files of their own do not depend on it.
+    own = corpus(run.parent, "own", [("a", "A")])
+    (run / "config.yaml").write_text(f"{config}{{mine: [{own}]}}")
+    assert sets_of_run(run, None, "strict")[0].references == [["A"]]
 
 
 def test_a_limit_counts_lines_of_each_set(run: Path) -> None:

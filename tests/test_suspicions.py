@@ -60,7 +60,7 @@ def test_references_are_looked_at_too() -> None:
     bad = ["Der Hund schläft .", *GERMAN[1:]]
     (found,) = told(GERMAN, bad)
     assert found.startswith("the references look tokenised: 1 of 4 lines (the first: line 1)")
-    assert list(suspicions_of_references(bad, "13a")) == [found]
+    assert list(suspicions_of_references(bad, Measure(["bleu"], "13a", lowercase=False))) == [found]
 
 
 def test_with_the_tokenizer_none_tokenised_text_is_expected() -> None:
@@ -92,6 +92,34 @@ def test_ter_of_text_without_spaces_is_told_to_say_little() -> None:
     (found,) = told(lines, lines, language="zh", measure=Measure(["bleu", "ter"], "zh", lowercase=False))
     assert found.startswith("TER compares words between spaces, and the references have none in 4 of 4 lines")
     assert told(lines, lines, language="zh", measure=Measure(["bleu"], "zh", lowercase=False)) == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["我喜欢狗。", "他在家。", "今天下雨。", "GPU"],
+        ["犬が好きです。", "家にいます。", "雨です。", "はい"],
+        ["ผมชอบหมา", "เขาอยู่บ้าน", "วันนี้ฝนตก", "ใช่"],
+    ],
+    ids=["Chinese", "Japanese", "Thai"],
+)
+def test_words_between_spaces_say_little_of_text_without_them(lines: list[str]) -> None:
+    # A whole clause would be one word: not one of them alike is a BLEU of 0.
+    for tokenize in ("13a", "intl"):
+        (found,) = told(lines, lines, language="und", measure=Measure(["bleu"], tokenize, lowercase=False))
+        assert found.startswith(
+            f"BLEU with tok:{tokenize} compares words between spaces, and the references have none in"
+        )
+        assert "--target-lang" in found
+    for measure in (Measure(["bleu"], "char", lowercase=False), Measure(["chrf"], "13a", lowercase=False)):
+        assert told(lines, lines, language="und", measure=measure) == []
+
+
+def test_korean_and_german_have_spaces() -> None:
+    measure = Measure(["bleu", "ter"], "13a", lowercase=False)
+    korean = ["나는 개를 좋아한다.", "그는 집에 있다.", "오늘 비가 온다.", "네."]
+    assert told(korean, korean, language="ko", measure=measure) == []
+    assert told(GERMAN, GERMAN, language="de", measure=measure) == []
 
 
 def made_up(count: int) -> tuple[list[str], list[str]]:
@@ -126,8 +154,13 @@ def test_published_translations_raise_no_suspicion_until_a_line_of_them_is_lost(
             (folder / f"{name}.{suffix}").read_bytes().decode().removesuffix("\n").split("\n")
             for suffix in ("hyp", *(f"ref{number}" for number in range(case["refs"])))
         )
-        assert told(hypotheses, references[0], language="und") == [], name
+        measure = Measure(["bleu"], case["options"].get("tokenize", "13a"), lowercase=False)
+        found = told(hypotheses, references[0], language="und", measure=measure)
+        if name == "enzh-13a-wrong":
+            assert [words.partition(" compares")[0] for words in found] == ["BLEU with tok:13a"]
+            continue
+        assert found == [], name
         if len(hypotheses) == 400 and name.startswith(("zhen", "deen")):
             lost = [*hypotheses[:100], *hypotheses[101:], ""]
-            (found,) = told(lost, references[0], language="und")
-            assert "line N of the hypotheses fits line N+1 of the references" in found, name
+            (one,) = told(lost, references[0], language="und")
+            assert "line N of the hypotheses fits line N+1 of the references" in one, name

@@ -178,7 +178,7 @@ def test_a_single_line_without_memory_is_named(untrained: Translator, monkeypatc
 
     monkeypatch.setattr(module, "beam_search", without_room)
     monkeypatch.setattr(untrained, "_cells", untrained._cells)
-    with pytest.raises(DataError, match=r"line 2 has \d+ pieces, which do not fit into memory \(gone\)"):
+    with pytest.raises(DataError, match=r"line 2 has \d+ pieces, which do not fit into memory: use a smaller "):
         list(untrained.translate(["", "ba ce"]))
 
 

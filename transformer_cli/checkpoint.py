@@ -204,7 +204,7 @@ def _what_is_wrong(path: Path) -> str:
 
 
 def _check_space(path: Path, needed: int) -> None:
-    """Known before the writing, that is cheaper than a file cut off."""
+    """CheckpointError before anything is written, rather than a file cut off."""
     path.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(path.parent).free
     if free < needed + _RESERVE:

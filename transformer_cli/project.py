@@ -15,7 +15,8 @@ from transformer_cli.data.corpus import read_pairs
 from transformer_cli.data.demo import make_demo
 from transformer_cli.data.filters import FilterCounts, drop_empty
 from transformer_cli.data.split import Text
-from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.errors import ConfigError, DataError, UserError
+from transformer_cli.languages import has_thousands_of_characters
 from transformer_cli.log import LOGGER
 
 Template = Literal["demo", "copy", "reverse"]
@@ -91,12 +92,12 @@ data:
     test: {test}
   max_length: 256              # longer pairs are left out of training, and counted
 tokenizer:
-  vocab_size: {r.vocab_size:<17}# pieces: few for little text, so that each is seen often
+  vocab_size: {r.vocab_size:<17}# pieces: the less text the fewer, so that each is seen often
   model_type: unigram
   byte_fallback: {fallback:<14}# {fallback_reason}
   character_coverage: {coverage:<9}# {coverage_reason}
 model:
-  d_model: {r.d_model:<20}# a small model for little text: a large one would learn it by heart
+  d_model: {r.d_model:<20}# the less text the smaller: a large model would learn it by heart
   ffn_dim: {r.ffn_dim:<20}# two or four times d_model, as is usual
   num_heads: {r.num_heads:<18}# of {head_width} numbers each
   encoder_layers: {r.layers:<13}# fewer learn sooner, more can learn more
@@ -158,6 +159,11 @@ def write_own(folder: Path, text: OwnText) -> Path:
 
     Reads all of the text, so that a bad byte or a missing line shows here. DataError if there is too little.
     """
+    for path in (path for files in (text.train, text.valid, text.test) if files for path in files):
+        if path.exists() and not path.is_file():
+            raise ConfigError(
+                f"{path} is no plain file, and training will read it again: save the text to a file first"
+            )
     counts, before_empty = FilterCounts(), 0
     for _ in drop_empty(read_pairs([Corpus(source=text.train.source, target=text.train.target)]), counts):
         before_empty += counts.empty == 0
@@ -165,13 +171,21 @@ def write_own(folder: Path, text: OwnText) -> Path:
     held_out = min(max(50, min(1000, pairs // 20)), pairs // 10)
     if held_out == 0:
         raise DataError(f"{text.train.source} has {pairs} pairs with text on both sides: too few to train on")
+    is_new = not folder.exists()
     _make(folder)
     left = pairs - held_out * [text.valid, text.test].count(None)
     path = _write_config(folder, _own_config(folder, text, left, held_out))
-    split = Text(load_config(path))
+    try:
+        split = Text(load_config(path))
+        found = {"valid": split.valid(), **split.tests()}
+    except UserError:
+        path.unlink()
+        if is_new:
+            folder.rmdir()
+        raise
     LOGGER.info("%s", counts_in_words(counts, first_empty=before_empty + 1))
-    for name, part, found in (("valid", text.valid, split.valid()), ("test", text.test, split.tests()["test"])):
-        LOGGER.info("%s: %s pairs%s", name, f"{len(found):,}", " held out of training" if part is None else "")
+    for name, part in (("valid", text.valid), ("test", text.test)):
+        LOGGER.info("%s: %s pairs%s", name, f"{len(found[name]):,}", " held out of training" if part is None else "")
     if text.train.source.samefile(text.train.target):
         LOGGER.warning("source and target are the same file: there is nothing to learn but to copy")
     if pairs < 500:
@@ -187,7 +201,7 @@ def counts_in_words(counts: FilterCounts, first_empty: int) -> str:
 
 def _own_config(folder: Path, text: OwnText, pairs: int, held_out: int) -> str:
     recipe = recipe_for(pairs)
-    ideographic = {text.source_lang.split("-")[0], text.target_lang.split("-")[0]} & {"zh", "ja", "ko", "yue"}
+    many = any(map(has_thousands_of_characters, (text.source_lang, text.target_lang)))
     return _OWN_CONFIG.format(
         name=_run_name(folder),
         config=folder / "config.yaml",
@@ -203,9 +217,9 @@ def _own_config(folder: Path, text: OwnText, pairs: int, held_out: int) -> str:
         fallback_reason="rare characters are spelt in bytes"
         if recipe.byte_fallback
         else "its 256 pieces are too many here",
-        coverage=0.9995 if ideographic else 1.0,
+        coverage=0.9995 if many else 1.0,
         coverage_reason="of thousands of characters the rarest have no piece"
-        if ideographic
+        if many
         else "every character has a piece",
         peak=recipe.noam_factor * (recipe.d_model * recipe.warmup_steps) ** -0.5,
     )

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -117,6 +118,16 @@ def test_a_wrong_command_ends_with_2(cli: Command, words: list[str], message: st
     done = cli("data", "check", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
+
+
+def test_a_pipe_is_not_read_twice(cli: Command, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "my.en")
+    (tmp_path / "my.de").write_text("eins\n")
+    files = ("--source", tmp_path / "my.en", "--target", tmp_path / "my.de")
+    done = cli("data", "check", *files, "--fix", tmp_path / "new")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "my.en twice, and it is no plain file: save the text to a file first" in done.stderr
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_configuration_without_text_is_told(cli: Command, tmp_path: Path) -> None:

@@ -175,6 +175,32 @@ def test_validation_and_test_text_of_ones_own_is_taken(cli: Command, tmp_path: P
     assert data.test["test"] == (Corpus(source=tmp_path / "mine/../test.en", target=tmp_path / "mine/../test.de"),)
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_what_failed_leaves_nothing_in_the_way_of_the_next_attempt(
+    cli: Command, tmp_path: Path, is_there: bool
+) -> None:
+    for name, english, german in (("train", 300, 300), ("valid", 20, 1)):
+        (tmp_path / f"{name}.en").write_text("".join(f"sentence {i}\n" for i in range(english)))
+        (tmp_path / f"{name}.de").write_text("".join(f"Satz {i}\n" for i in range(german)))
+    if is_there:
+        (tmp_path / "mine").mkdir()
+    words = ("init", tmp_path / "mine", "--source", tmp_path / "train.en", "--target", tmp_path / "train.de")
+    done = cli(*words, "--valid-source", tmp_path / "valid.en", "--valid-target", tmp_path / "valid.de")
+    assert done.returncode == 1
+    assert "20 lines" in done.stderr
+    assert (tmp_path / "mine").exists() == is_there
+    assert cli(*words).returncode == 0
+
+
+def test_text_from_a_pipe_is_refused_before_it_is_read(cli: Command, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "my.en")
+    write_text(tmp_path, "my.de")
+    done = cli("init", tmp_path / "mine", "--source", tmp_path / "my.en", "--target", tmp_path / "my.de")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "my.en is no plain file, and training will read it again" in done.stderr
+    assert not (tmp_path / "mine").exists()
+
+
 def test_who_sits_at_a_terminal_is_asked_for_a_language_that_no_suffix_tells(tmp_path: Path) -> None:
     write_text(tmp_path, "my.txt", "my.de")
     words = [sys.executable, "-m", "transformer_cli", "init", "mine", "--source", "my.txt", "--target", "my.de"]

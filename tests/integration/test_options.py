@@ -32,6 +32,29 @@ def test_the_batch_size_that_help_tells_is_that_of_the_translator() -> None:
     assert DEFAULT_BATCH_SIZE == translator.DEFAULT_BATCH_SIZE
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("--threads", "99999"), ("--batch-size", "99999999999999999999"), ("--max-length-b", "99999999999999999999")],
+)
+def test_numbers_beyond_sense_are_refused(cli: Command, trained: Path, words: tuple[str, str]) -> None:
+    done = cli("translate", trained, "ba", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words[0] in done.stderr or "max_length_b" in done.stderr
+
+
+def test_a_fault_of_the_program_is_one_line_too(cli: Command, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("seven is not eight")
+
+    monkeypatch.setattr(translator.Translator, "_search", broken)
+    done = cli("translate", trained, "ba")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == (
+        "error: ValueError: seven is not eight. This is a fault of the program; with --traceback it says where"
+    )
+    assert "in broken" in cli("translate", trained, "ba", "--traceback").stderr
+
+
 def test_some_test_gives_each_option() -> None:
     here = Path(__file__).parents[1]
     texts = [path.read_text("utf-8") for path in here.rglob("test_*.py") if path != Path(__file__)]

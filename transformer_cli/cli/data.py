@@ -1,7 +1,6 @@
 """`transformer-cli data check`."""
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,8 +61,10 @@ def check(
 
     from transformer_cli.data.doctor import report
     from transformer_cli.data.doctor.examination import examine
-    from transformer_cli.data.doctor.repair import write_cleaned
+    from transformer_cli.data.doctor.repair import refuse_what_is_read_once, write_cleaned
 
+    if fix is not None:
+        refuse_what_is_read_once(sets)
     reports = examine(sets, languages, errors, max_length)
     done = None if fix is None else write_cleaned(sets, reports, languages, fix, errors)
     with output_stream(None) as stream:  # examples may be in any script
@@ -97,9 +98,6 @@ def _of_config(
 
 
 def _language(option: str, given: str | None) -> str:
-    from transformer_cli.config.schema import LANGUAGE_TAG
-    from transformer_cli.errors import ConfigError
-
-    if given is not None and not re.match(LANGUAGE_TAG, given):
-        raise ConfigError(f"{option} must be a language tag such as en or pt-BR, not '{given}'")
+    if given is not None:
+        options.check_language(option, given)
     return given or "und"

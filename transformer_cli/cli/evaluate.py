@@ -1,12 +1,11 @@
 """`transformer-cli evaluate`."""
 
 import json
-import re
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +14,8 @@ from transformer_cli.run_files import locate
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.translator import Translator
+    from transformer_cli.evaluation.comparison import Comparison
+    from transformer_cli.evaluation.scores import Measure, Score
 
 
 class Metric(StrEnum):
@@ -142,11 +143,10 @@ def evaluate(
     }
     options.check_decoding(flags)
 
-    from transformer_cli.config.schema import EvaluationConfig
     from transformer_cli.decoding.lines import output_stream, write_lines
     from transformer_cli.errors import ConfigError
     from transformer_cli.evaluation import comparison, sets
-    from transformer_cli.evaluation.scores import Measure, corpus_scores, metric_tokenizer, result_table, scores_json
+    from transformer_cli.evaluation.scores import corpus_scores
     from transformer_cli.evaluation.suspicions import suspicions
     from transformer_cli.log import LOGGER
 
@@ -163,12 +163,9 @@ def evaluate(
     else:
         assert run is not None
         chosen = sets.sets_of_run(run, limit, errors)
-    only_one = {"--output": output, "--hypothesis": hypothesis, "--compare with a file": None if other else compare}
-    for flag, given in only_one.items():
-        if given is not None and len(chosen) > 1:
-            raise ConfigError(
-                f"{flag} takes one set, and there are {len(chosen)}: name one by --source and --reference"
-            )
+    if len(chosen) > 1:
+        of_one = {"--output": output, "--hypothesis": hypothesis, "--compare with a file": None if other else compare}
+        _refuse_several(len(chosen), of_one)
     if other is not None and chosen[0].sources is None:
         raise ConfigError(f"--source is missing: what {other} is to translate")
     baseline = None
@@ -179,28 +176,17 @@ def evaluate(
     if translator is not None and rival is not None:
         for words in comparison.unlike_languages(translator.config.data, rival.config.data):
             LOGGER.warning("%s", words)
-    settings, language = EvaluationConfig(), pair.partition("-")[2] or "und"
-    if translator is not None:
-        settings = translator.config.evaluation
-        language = translator.config.data.target_lang if language == "und" else language
-    if language == "und" and references:
-        language = sets.language_of(references[0])
-    language = target_lang or language
-    measure = Measure(
-        metrics=list(dict.fromkeys(metric or settings.metrics)),
-        tokenize=tokenize or (None if target_lang else settings.tokenize) or metric_tokenizer(language),
-        lowercase=lowercase or settings.lowercase,
-    )
-    if Metric.BLEU not in measure.metrics and (tokenize or lowercase):
-        raise ConfigError("--tokenize and --lowercase concern BLEU, which is not among the metrics: leave them out")
-    corpus_scores(["x"], [["x"]], *measure)  # what cannot be computed is better known before the work
+    language = target_lang or _language(pair, translator, references)
+    measure = _measure(translator, language, metric, tokenize, lowercase, target_lang is not None)
 
     def translations(by: "Translator", one: sets.EvaluationSet) -> list[str]:
         assert one.sources is not None
         decoding = options.decoding_from(by.config.decoding, flags)
         return [best[0].text for best in by.translate(one.sources, decoding, batch_size)]
 
-    scores, compared, records = {}, {}, []
+    scores: dict[str, list[Score]] = {}
+    compared: dict[str, Comparison] = {}
+    records: list[dict[str, Any]] = []
     for one in chosen:
         hypotheses = one.hypotheses if translator is None else translations(translator, one)
         assert hypotheses is not None
@@ -217,15 +203,7 @@ def evaluate(
         if sentences is not None:
             records += list(comparison.sentence_records(one, hypotheses, baseline, measure))
 
-    if as_json:
-        plain = {name: scores_json(found) for name, found in scores.items()}
-        lines = [json.dumps(plain | {name: found.as_plain(str(compare)) for name, found in compared.items()})]
-    elif compared:
-        assert compare is not None
-        called = _short_names(run or hypothesis or Path(), compare)
-        lines = [line for label, found in compared.items() for line in found.in_lines(label, *called)]
-    else:
-        lines = result_table(scores)
+    lines = _result(scores, compared, run or hypothesis or Path(), compare, as_json)
     told = [json.dumps(record, ensure_ascii=False) for record in records]
     if sentences == Path("-"):
         print("\n".join(lines), file=sys.stderr)
@@ -235,6 +213,71 @@ def evaluate(
             print(line, file=stream)
     if sentences is not None and sentences != Path("-"):
         write_lines(sentences, told)
+
+
+def _refuse_several(sets: int, given: Mapping[str, object]) -> None:
+    """ConfigError for flags that take one set."""
+    from transformer_cli.errors import ConfigError
+
+    for flag, value in given.items():
+        if value is not None:
+            raise ConfigError(f"{flag} takes one set, and there are {sets}: name one by --source and --reference")
+
+
+def _language(pair: str, translator: "Translator | None", references: list[Path]) -> str:
+    """What the target language is: by the test set, the run or the name of the reference file, in this order."""
+    from transformer_cli.evaluation.sets import language_of
+
+    language = pair.partition("-")[2] or "und"
+    if language == "und" and translator is not None:
+        language = translator.config.data.target_lang
+    return language_of(references[0]) if language == "und" and references else language
+
+
+def _measure(
+    translator: "Translator | None",
+    language: str,
+    metric: list[Metric] | None,
+    tokenize: str | None,
+    lowercase: bool,
+    language_is_given: bool,
+) -> "Measure":
+    """How to score: as the options say, else the run, else by the language. ConfigError for what cannot be computed,
+    which is better known before the work."""
+    from transformer_cli.config.schema import EvaluationConfig
+    from transformer_cli.errors import ConfigError
+    from transformer_cli.evaluation.scores import Measure, corpus_scores, metric_tokenizer
+
+    settings = EvaluationConfig() if translator is None else translator.config.evaluation
+    measure = Measure(
+        metrics=list(dict.fromkeys(metric or settings.metrics)),
+        tokenize=tokenize or (None if language_is_given else settings.tokenize) or metric_tokenizer(language),
+        lowercase=lowercase or settings.lowercase,
+    )
+    if Metric.BLEU not in measure.metrics and (tokenize or lowercase):
+        raise ConfigError("--tokenize and --lowercase concern BLEU, which is not among the metrics: leave them out")
+    corpus_scores(["x"], [["x"]], *measure)
+    return measure
+
+
+def _result(
+    scores: "Mapping[str, list[Score]]",
+    compared: "Mapping[str, Comparison]",
+    run: Path,
+    compare: Path | None,
+    as_json: bool,
+) -> list[str]:
+    """The lines to print: of each set its scores, or how two runs compare on it."""
+    from transformer_cli.evaluation.scores import result_table, scores_json
+
+    if as_json:
+        plain = {name: scores_json(found) for name, found in scores.items()}
+        return [json.dumps(plain | {name: found.as_plain(str(compare)) for name, found in compared.items()})]
+    if not compared:
+        return result_table(scores)
+    assert compare is not None
+    called = _short_names(run, compare)
+    return [line for label, found in compared.items() for line in found.in_lines(label, *called)]
 
 
 def _is_run(path: Path) -> bool:
@@ -287,13 +330,12 @@ def _refuse_without_model(given: Mapping[str, object]) -> None:
 
 
 def _check_languages(lang_pair: str | None, target_lang: str | None, names: list[str]) -> None:
-    from transformer_cli.config.schema import LANGUAGE_TAG
     from transformer_cli.errors import ConfigError
 
     if lang_pair is not None and not names:
         raise ConfigError("--lang-pair is for --test-set: the language of other text is given by --target-lang")
-    if target_lang is not None and not re.match(LANGUAGE_TAG, target_lang):
-        raise ConfigError(f"--target-lang must be a language tag such as en or pt-BR, not '{target_lang}'")
+    if target_lang is not None:
+        options.check_language("--target-lang", target_lang)
 
 
 def _check_writing(output: Path | None, sentences: Path | None, as_json: bool, read: list[Path | None]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from transformer_cli.cli import options
 from transformer_cli.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -87,7 +88,6 @@ def _both(split: str, source: Path | None, target: Path | None) -> "Files | None
 def _language(option: str, given: str | None, path: Path) -> str:
     """The language given, or the suffix of the file if it is one; else a person at the terminal is asked."""
     from transformer_cli.config.corpora import language_suffix
-    from transformer_cli.config.schema import LANGUAGE_TAG
 
     suffix = language_suffix(path)
     if given is None and re.fullmatch(r"[a-z]{2,3}(-[a-z0-9]+)?", suffix) and suffix not in _NO_LANGUAGE:
@@ -99,6 +99,5 @@ def _language(option: str, given: str | None, path: Path) -> str:
         raise ConfigError(
             f"the language of {path} cannot be told from its suffix: give it with {option} (such as en, de, zh)"
         )
-    if not re.match(LANGUAGE_TAG, given):
-        raise ConfigError(f"{option} must be a language tag such as en or pt-BR, not '{given}'")
+    options.check_language(option, given)
     return given

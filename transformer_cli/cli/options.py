@@ -1,6 +1,6 @@
 """Options that several commands share."""
 
-import sys
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -30,14 +30,15 @@ MaxLengthA = Annotated[
 ]
 MaxLengthB = Annotated[int | None, typer.Option(help="See --max-length-a.", show_default=False)]
 DEFAULT_BATCH_SIZE = 256  # that of `decoding.translator`, which would load PyTorch for --help
-BatchSize = Annotated[int, typer.Option(min=1, help="Most sentences translated together.")]
+BatchSize = Annotated[int, typer.Option(min=1, max=1_000_000, help="Most sentences translated together.")]
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")]
 Precision = Annotated[
     Literal["auto", "fp32", "bf16", "fp16"],
     typer.Option(help="Number format; auto is fp32 on CPU and bf16 on a GPU that has it."),
 ]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="CPU threads. Left out: as many as there are cores.", show_default=False)
+    int | None,
+    typer.Option(min=1, max=1024, help="CPU threads. Left out: as many as there are cores.", show_default=False),
 ]
 TextErrors = Annotated[
     Literal["strict", "replace"],
@@ -45,11 +46,20 @@ TextErrors = Annotated[
 ]
 
 
+def check_language(option: str, tag: str) -> None:
+    """ConfigError where the value of an option is no language tag."""
+    from transformer_cli.config.schema import LANGUAGE_TAG
+    from transformer_cli.errors import ConfigError
+
+    if not re.match(LANGUAGE_TAG, tag):
+        raise ConfigError(f"{option} must be a language tag such as en or pt-BR, not '{tag}'")
+
+
 def check_decoding(flags: Mapping[str, Any]) -> None:
     """ConfigError for flags that go with no run's settings."""
     from transformer_cli.config.schema import DecodingConfig
 
-    decoding_from(DecodingConfig(beam_size=sys.maxsize), flags)  # so wide that n_best may be anything
+    decoding_from(DecodingConfig(beam_size=1_000_000_000), flags)  # so wide that n_best may be anything
 
 
 def decoding_from(settings: "DecodingConfig", flags: Mapping[str, Any]) -> "DecodingConfig":

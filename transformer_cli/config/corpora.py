@@ -37,7 +37,7 @@ def as_tuple(value: Any) -> Any:
 
 
 FilePath = Annotated[Path, BeforeValidator(_resolve)]
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, le=1_000_000_000)]  # so that no sum of them goes beyond a machine's numbers
 
 
 def conflict(key: str, message: str) -> PydanticCustomError:
@@ -54,7 +54,7 @@ class Section(BaseModel):
     )
 
 
-Weight = Annotated[float, Field(gt=0.0)]
+Weight = Annotated[float, Field(gt=0.0, le=1000.0)]
 
 
 def _kind_of_files(value: Any) -> str:

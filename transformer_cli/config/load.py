@@ -327,7 +327,7 @@ _WANTED = {
     "greater_than": "must be more than {gt:g}",
     "greater_than_equal": "must be at least {ge:g}",
     "less_than": "must be less than {lt:.10g}",
-    "less_than_equal": "must be at most {le:g}",
+    "less_than_equal": "must be at most {le:.10g}",
     "literal_error": "must be {expected}",
 }
 

@@ -18,9 +18,11 @@ from transformer_cli.config.corpora import Section as Section
 from transformer_cli.config.corpora import Table as Table
 
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+Size = Annotated[int, Field(ge=1, le=1_000_000)]
+Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=100)]
 Symbol = Annotated[str, Field(pattern=r"^\S+$")]
-LANGUAGE_TAG = r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$"
+LANGUAGE_TAG = r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*$"
 Language = Annotated[str, Field(pattern=LANGUAGE_TAG)]
 
 
@@ -109,7 +111,7 @@ class DataConfig(Section):
 class TokenizerConfig(Section):
     """The SentencePiece model, trained on the training text unless `model` names one that is there."""
 
-    vocab_size: Annotated[int, Field(ge=5)] = 8000
+    vocab_size: Annotated[int, Field(ge=5, le=1_000_000)] = 8000
     """Pieces, the four special ones included; with `shared: false`, of each side. A corpus too small for it gets as
     many as it allows, with a notice."""
     model_type: Literal["unigram", "bpe", "char", "word"] = "unigram"
@@ -135,8 +137,9 @@ class TokenizerConfig(Section):
     target_model: FilePath | None = None
     """With `shared: false`, the target's."""
     sampling_alpha: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    """Cut training text into other pieces each epoch, both sides (subword regularisation, often 0.1). `unigram`: drawn
-    with probabilities to this power; `bpe`: the share of merges left out. Left out: always the best pieces."""
+    """Cut training text into other pieces each epoch, both sides (subword regularisation). `unigram`: drawn with
+    probabilities to this power, so that less than 1 makes them shorter and more: some 8 % at 0.5, 25 % at 0.3, twice as
+    many at 0.1. `bpe`: the share of merges left out, often 0.1. Left out: always the best pieces."""
 
     @model_validator(mode="after")
     def _symbols_are_new(self) -> Self:
@@ -168,15 +171,15 @@ class TokenizerConfig(Section):
 class ModelConfig(Section):
     """The Transformer."""
 
-    d_model: Positive = 512
+    d_model: Size = 512
     """Width of the embeddings and of every layer."""
-    ffn_dim: Positive = 2048
+    ffn_dim: Size = 2048
     """Inner width of the feed-forward blocks."""
-    num_heads: Positive = 8
+    num_heads: Size = 8
     """Attention heads; they share `d_model` between them."""
-    encoder_layers: Positive = 6
+    encoder_layers: Size = 6
     """Layers of the encoder."""
-    decoder_layers: Positive = 6
+    decoder_layers: Size = 6
     """Layers of the decoder. Fewer than the encoder's translate faster."""
     norm: Literal["post", "pre"] = "post"
     """LayerNorm after each residual sum (the paper) or before each block (easier to train deep)."""
@@ -194,7 +197,7 @@ class ModelConfig(Section):
     """On the sum of embedding and position. Left out: the same as `dropout`."""
     tie_embeddings: Literal["all", "target", "none"] = "all"
     """Source, target and output share one matrix; only target and output; or none. `all` needs a shared vocabulary."""
-    max_positions: Positive = 1024
+    max_positions: Size = 1024
     """Longest sequence that learned positions can take."""
 
     @model_validator(mode="after")
@@ -240,7 +243,7 @@ class TrainingConfig(Section):
     for `noam`."""
     learning_rate: Annotated[float, Field(gt=0.0)] | None = None
     """Highest learning rate, reached at the end of the warm-up. Needed by every schedule but `noam`."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 4000
+    warmup_steps: Count = 4000
     """Steps of linear warm-up; 0 means none, which `noam` cannot do."""
     label_smoothing: Share = 0.1
     """Probability taken from the right piece and spread evenly over the others, padding excepted."""
@@ -263,7 +266,7 @@ class TrainingConfig(Section):
     "transformer-cli[tensorboard]"`."""
     keep_last: Positive = 5
     """Latest checkpoints that are kept."""
-    keep_best: Annotated[int, Field(ge=0)] = 1
+    keep_best: Count = 1
     """Best checkpoints that are kept besides: with them a model file that is lost comes back on `--resume`."""
     average_last: Positive = 5
     """Latest checkpoints averaged at the end; the average is used if it validates better than the best. 1: never."""
@@ -317,15 +320,15 @@ class DecodingConfig(Section):
     the start symbol or padding. 0 leaves the log-probability; larger values favour longer translations."""
     length_penalty_type: Literal["wu", "avg", "none"] = "wu"
     """lp(n): `wu` ((5 + n) / 6)^alpha, `avg` n^alpha, `none` 1."""
-    max_length_a: Annotated[float, Field(ge=0.0)] = 2.0
+    max_length_a: Annotated[float, Field(ge=0.0, le=1000.0)] = 2.0
     """A translation has at most max_length_a x source pieces + max_length_b steps, its end symbol being one."""
-    max_length_b: Annotated[int, Field(ge=1)] = 10
+    max_length_b: Size = 10
     """See `max_length_a`."""
     n_best: Positive = 1
     """Translations given for each line."""
-    min_length: Annotated[int, Field(ge=0)] = 0
+    min_length: Count = 0
     """Pieces before which a translation does not end."""
-    no_repeat_ngram_size: Annotated[int, Field(ge=0)] = 0
+    no_repeat_ngram_size: Count = 0
     """No sequence of so many pieces comes twice in a translation; 0: any may."""
     repetition_penalty: Annotated[float, Field(ge=1.0)] = 1.0
     """Above 1, pieces that a translation already has become less likely: a logit is divided by this number if it is

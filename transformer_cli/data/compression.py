@@ -14,7 +14,7 @@ from transformer_cli.errors import DataError
 
 Compression = Literal["gzip", "bzip2", "xz", "zstd"]
 
-# None of them can begin a text in UTF-8 but that of bzip2, of which the first block is looked at, too.
+# No text in UTF-8 begins with one of these. It may begin like bzip2, so there the mark of the first block counts, too.
 _BEGINNINGS: dict[bytes, Compression] = {
     b"\x1f\x8b\x08": "gzip",
     b"\xfd7zXZ\x00": "xz",

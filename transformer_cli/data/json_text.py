@@ -68,7 +68,9 @@ def _enter_list(text: "_Text") -> None:
 
 def _reason(error: Exception) -> str:
     """What is wrong; the place within the text that was looked at is left out."""
-    return error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deep"
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    return "it is nested too deep" if isinstance(error, RecursionError) else "a number in it has too many digits"
 
 
 def _checked(value: Any, source: str, where: str, errors: Errors) -> Any:

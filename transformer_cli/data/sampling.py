@@ -17,11 +17,10 @@ import numpy as np
 
 from transformer_cli.data.batching import Update
 from transformer_cli.data.dataset import Sequences, TokenDataset
-from transformer_cli.data.tokenizer import Ids, Tokenizer, Tokenizers
+from transformer_cli.data.tokenizer import SPACE, Ids, Tokenizer, Tokenizers
 from transformer_cli.data.vocabulary import Kind, ModelType, read_vocabulary
 from transformer_cli.errors import ConfigError
 
-_SPACE = "\u2581"  # as SentencePiece writes it
 _WORDS = 20_000  # of which the ways to cut them are remembered
 
 _Scores = dict[str, tuple[float, int]]  # text of a piece -> its score and id
@@ -93,7 +92,7 @@ class _Cutter:
     def _begins(self, id_: int) -> bool:
         """Whether a piece begins a word, or is one that stays."""
         text = self._texts[id_]
-        return text is None or text.startswith(_SPACE)
+        return text is None or text.startswith(SPACE)
 
 
 class _Unigram:

@@ -8,6 +8,8 @@ import unicodedata
 from collections import Counter
 from functools import cache
 
+from transformer_cli.languages import base_language
+
 Scripts = frozenset[str]
 
 _LANGUAGES = {
@@ -57,7 +59,7 @@ _WORTH = {"CJK": 4, "HANGUL": 3, "HIRAGANA": 2, "KATAKANA": 2}
 @cache
 def expected_scripts(language: str) -> Scripts:
     """The scripts that a language, a tag such as `sr` or `sr-Latn`, is written in; none where we do not know it."""
-    first, *others = language.lower().split("-")
+    first, others = base_language(language), language.lower().split("-")[1:]
     named = frozenset(_SUBTAGS[other] for other in others if other in _SUBTAGS)
     return named or frozenset(script for script, languages in _LANGUAGES.items() if first in languages.split())
 

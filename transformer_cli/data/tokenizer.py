@@ -37,6 +37,7 @@ LIBRARIES = f"sentencepiece {sentencepiece.__version__}, Unicode {unicodedata.un
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+SPACE = "\u2581"  # as SentencePiece writes it
 
 # Under `clean` each of these is a space: Unicode's space separators, the control characters that move to another place
 # or line, its line and paragraph separators, and U+2581, with which SentencePiece itself writes a space.
@@ -312,7 +313,7 @@ def _reason(error: RuntimeError, config: TokenizerConfig) -> UserError:
 @cache
 def _normalizer(name: str) -> sentencepiece.SentencePieceNormalizer:
     sentencepiece.set_min_log_level(_SILENT)
-    # Its defaults, which versions before 0.2.3 take for false.
+    # Its defaults; 0.2.2, which is not installed with us but may be at hand, takes them for false.
     made = partial(
         sentencepiece.SentencePieceNormalizer,
         add_dummy_prefix=True,

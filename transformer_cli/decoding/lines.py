@@ -78,7 +78,7 @@ def output_stream(target: Path | None) -> Iterator[IO[str]]:
     """A UTF-8 stream with \\n line ends whatever the locale: a file, or standard output for None. DataError when it
     cannot be written, or a disk is full.
 
-    A file is whole or not there at all only as far as its lines: those written before an error stay.
+    Lines that were written before an error stay.
     """
     name = "standard output" if target is None else str(target)
     try:

@@ -16,7 +16,7 @@ import torch
 from transformer_cli import checkpoint
 from transformer_cli.config.schema import Config, DecodingConfig
 from transformer_cli.data.batching import pad_sequences
-from transformer_cli.data.tokenizer import BOS, EOS, PAD, Tokenizer, Tokenizers
+from transformer_cli.data.tokenizer import BOS, EOS, PAD, SPACE, UNK, Tokenizer, Tokenizers
 from transformer_cli.decoding.constraints import Constraints
 from transformer_cli.decoding.ensemble import Ensemble
 from transformer_cli.decoding.hypotheses import Hypothesis, SpecialIds
@@ -31,10 +31,13 @@ from transformer_cli.device import (
     choose_device,
     decoding_cells,
     decoding_precision,
+    give_back_memory,
     is_out_of_memory,
     keep_freed_memory,
+    memory_asked_for,
 )
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, LineError
+from transformer_cli.languages import separator
 from transformer_cli.log import LOGGER
 from transformer_cli.model.attention import AttentionForm
 from transformer_cli.model.incremental import IncrementalDecoder
@@ -48,12 +51,6 @@ _BATCHES_IN_WINDOW = 8  # lines of this many batches are sorted by length togeth
 # Pieces beyond which a line is translated in parts: time and memory grow with the square of its length, and what no
 # model was trained on comes out badly in one piece, too.
 _LONGEST_IN_ONE = 1024
-_SPACE = "\u2581"  # as SentencePiece writes it
-# Languages that put no space between two sentences.
-_WITHOUT_SPACES = (
-    *("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh", "ja", "jpn"),
-    *("th", "tha", "lo", "lao", "km", "khm", "my", "mya"),
-)
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ class Translator:
         self.device = device
         self.precision = precision
         self.longest_source = longest_source
-        self._searched: StepModel[Any] | None = None  # made when it is needed, for the weights may still change
+        self._step_model: StepModel[Any] | None = None  # made when it is needed, for the weights may still change
         self._cells = decoding_cells(device)
         self.positions = _learned_positions(config)
         """The most pieces that it takes at once, the end symbol among them."""
@@ -142,7 +139,7 @@ class Translator:
             others.append(prepared(load_model(other, tokenizers, form)))
             translator.positions = min(translator.positions, _learned_positions(other.config))
         decoders = [IncrementalDecoder(model) for model in (translator.model, *others)]
-        translator._searched = Ensemble(decoders) if others else decoders[0]
+        translator._step_model = Ensemble(decoders) if others else decoders[0]
         return translator
 
     def translate(
@@ -165,7 +162,7 @@ class Translator:
         decoding = self.config.decoding if decoding is None else decoding
         size = batch_size * _BATCHES_IN_WINDOW if batch_size > 1 else 1
         self.model.eval()
-        searched = self._searched or IncrementalDecoder(self.model, DTYPES[self.precision])
+        step_model = self._step_model or IncrementalDecoder(self.model, DTYPES[self.precision])
         remaining = iter(lines)
         beginnings = None if prefixes is None else iter(prefixes)
         first = 1
@@ -178,9 +175,12 @@ class Translator:
                     "one, which may be empty"
                 )
             forced = self.tokenizers.target.encode_batch(begun)
+            for number, (text, ids) in enumerate(zip(begun, forced, strict=True), start=first):
+                if UNK in ids:
+                    raise DataError(f"line {number}: the prefix {text!r} has {self._without_piece(text)}")
             texts = [Line(*line) for line in zip(count(first), sources, forced, strict=False)]
             parts = [self._parts(line) for line in texts]
-            found = self._translate_window(searched, [*chain.from_iterable(parts)], decoding, batch_size, sampling)
+            found = self._translate_window(step_model, [*chain.from_iterable(parts)], decoding, batch_size, sampling)
             for of_line in parts:
                 # Of the parts the best go together, then the second best and so on.
                 ranked = zip(*islice(found, len(of_line)), strict=False)
@@ -190,7 +190,11 @@ class Translator:
     @property
     def separator(self) -> str:
         """What stands between two sentences of the target language."""
-        return "" if self.config.data.target_lang.split("-")[0].lower() in _WITHOUT_SPACES else " "
+        return separator(self.config.data.target_lang)
+
+    def _without_piece(self, text: str) -> str:
+        unknown = dict.fromkeys(c for c in text if UNK in self.tokenizers.target.encode(c))
+        return f"characters that this model has no piece for, and cannot begin with: {''.join(unknown)}"
 
     def best_texts(self, lines: Sequence[str], decoding: DecodingConfig | None = None) -> list[str]:
         """The best translation of each line."""
@@ -210,7 +214,7 @@ class Translator:
 
     def _translate_window(
         self,
-        searched: StepModel[Any],
+        step_model: StepModel[Any],
         lines: list[Line],
         decoding: DecodingConfig,
         batch_size: int,
@@ -224,15 +228,17 @@ class Translator:
             longest = len(lines[waiting[0]].source) + 1
             batch = [lines[i] for i in waiting[: max(1, min(batch_size, self._cells // (longest * rows)))]]
             try:
-                found = self._search(searched, batch, decoding, sampling)
+                found = self._search(step_model, batch, decoding, sampling)
+                for i, hypotheses in zip(waiting, found, strict=False):
+                    translations[i] = [self._as_translation(lines[i], hypothesis) for hypothesis in hypotheses]
+                del waiting[: len(batch)]
+                continue
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                self._use_less(batch, len(batch) * longest * rows, error)
-                continue
-            for i, hypotheses in zip(waiting, found, strict=False):
-                translations[i] = [self._as_translation(lines[i], hypothesis) for hypothesis in hypotheses]
-            del waiting[: len(batch)]
+                reason = memory_asked_for(error)
+            self._use_less(batch, len(batch) * longest * rows, reason)
+            give_back_memory(self.device)
         return iter(translations)
 
     def _parts(self, line: Line) -> list[Line]:
@@ -245,28 +251,26 @@ class Translator:
         bounds = [0]
         while bounds[-1] + size < len(pieces):
             last = bounds[-1] + size
-            spaces = (i for i in range(last, bounds[-1], -1) if pieces[i].startswith(_SPACE))
+            spaces = (i for i in range(last, bounds[-1], -1) if pieces[i].startswith(SPACE))
             bounds.append(next(spaces, last))
         bounds.append(len(pieces))
         LOGGER.warning("a line of %d pieces is translated in %d parts", len(pieces), len(bounds) - 1)
         parts = [Line(line.number, line.source[start:end], []) for start, end in pairwise(bounds)]
         return [parts[0]._replace(prefix=line.prefix), *parts[1:]]
 
-    def _use_less(self, batch: list[Line], cells: int, error: Exception) -> None:
-        """Half as much at a time from now on; UserError when it was a single line."""
+    def _use_less(self, batch: list[Line], cells: int, reason: str) -> None:
+        """Half as much at a time from now on; LineError when it was a single line."""
         if len(batch) == 1:
             raise LineError(
                 batch[0].number,
-                f"has {len(batch[0].source)} pieces, which do not fit into memory ({error}): use a smaller "
+                f"has {len(batch[0].source)} pieces, which do not fit into memory{reason}: use a smaller "
                 "--beam-size, or split the line (--split-sentences)",
-            ) from error
+            )
         self._cells = cells // 2
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
         LOGGER.warning("out of memory with %d lines at once: from here on about half as many", len(batch))
 
     def _search(
-        self, searched: StepModel[Any], lines: list[Line], decoding: DecodingConfig, sampling: Sampling | None
+        self, step_model: StepModel[Any], lines: list[Line], decoding: DecodingConfig, sampling: Sampling | None
     ) -> list[list[Hypothesis]]:
         src = pad_sequences([line.source for line in lines], suffix=EOS).to(self.device)
         limits = torch.tensor([self._limit(line, decoding) for line in lines], device=self.device)
@@ -278,7 +282,7 @@ class Translator:
             if any(line.prefix for line in lines)
             else None,
         )
-        arguments = searched, src, padding_mask(src, PAD), limits, SPECIAL
+        arguments = step_model, src, padding_mask(src, PAD), limits, SPECIAL
         penalty = decoding.length_penalty, decoding.length_penalty_type
         if sampling is not None:
             return sample(*arguments, sampling, decoding.n_best, *penalty, constraints)

@@ -5,6 +5,7 @@ A score, an interval and a p-value equal what the `sacrebleu` command prints for
 
 import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +16,8 @@ from sacrebleu import BLEU, CHRF, SACREBLEU_DIR, TER
 from sacrebleu.significance import PairedTest, Result
 from sacrebleu.utils import get_available_testsets, get_langpairs_for_testset, get_reference_files, get_source_file
 
-from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.errors import ConfigError, DataError, Stopped
+from transformer_cli.languages import CHINESE, base_language
 
 logger = logging.getLogger(__name__)
 
@@ -24,16 +26,13 @@ logging.getLogger("sacrebleu").setLevel(logging.CRITICAL)
 
 NAMES = {"bleu": "BLEU", "chrf": "chrF2", "chrf++": "chrF2++", "ter": "TER"}
 """What sacreBLEU calls each metric."""
-SCORE_THAT_COUNTS = 1.0
-"""Below it translations are wrong through and through and the number is noise: the best is then told by the loss."""
 LOWER_IS_BETTER = ("ter",)
 
+_SCORE_THAT_COUNTS = 1.0  # below it translations are wrong through and through, and the number is noise
 _RESAMPLES = 1000  # of a bootstrap, as the command takes
 _DIGITS = 12  # kept of an interval
 
-# Languages written in Chinese characters, by the codes in use: 13a would count a whole clause as one word.
-_CHINESE = ("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh")
-_MECAB = {"ja": "ja", "jpn": "ja", "ko": "ko", "kor": "ko"}
+_MECAB = ("ja", "ko")
 
 
 class Interval(NamedTuple):
@@ -119,7 +118,8 @@ def paired_bootstrap(
     tokenize: str,
     lowercase: bool,
 ) -> list[Difference]:
-    """A difference for each metric, with intervals, as `sacrebleu --paired-bs -i BASELINE HYPOTHESES` finds it.
+    """A difference for each metric, with intervals, as `sacrebleu --paired-bs -i BASELINE HYPOTHESES` finds it; but p
+    is 1 where there is none.
 
     Arguments and errors are those of `corpus_scores`.
     """
@@ -135,7 +135,8 @@ def paired_bootstrap(
         assert isinstance(after, Result)
         assert after.p_value is not None
         score, other = (_of_result(name, result, signatures[name].format()) for result in (after, before))
-        differences.append(Difference(score, other, after.p_value))
+        # sacreBLEU gives no difference at all the least p there is, as if it were a sure one.
+        differences.append(Difference(score, other, 1.0 if score.value == other.value else after.p_value))
     return differences
 
 
@@ -205,6 +206,8 @@ def _bleu(tokenize: str, lowercase: bool, of_sentences: bool = False) -> BLEU:
         raise ConfigError(f"BLEU has no tokenizer {tokenize}: choose one of {', '.join(BLEU.TOKENIZERS)}")
     try:
         return BLEU(lowercase=lowercase, tokenize=tokenize, effective_order=of_sentences)
+    except Stopped:
+        raise
     # A missing package, a wrong dictionary, a failed download and a damaged model each end in an error of their own,
     # a failed certificate in sys.exit.
     except (Exception, SystemExit) as error:
@@ -225,27 +228,29 @@ def _install(extra: str) -> str:
     return f'pip install "transformer-cli[{extra}]"'
 
 
+def worth(score: float, loss: float) -> float:
+    """What a validation is worth beside others, higher being better: its score or, where that says nothing yet, minus
+    its loss, which is below every score; minus infinity for a loss that is no number."""
+    if score >= _SCORE_THAT_COUNTS:
+        return score
+    return -loss if math.isfinite(loss) else -math.inf
+
+
 def has_own_tokenizer(language: str) -> bool:
     """Whether BLEU's usual tokenizer is not for text in `language`, a tag as of `metric_tokenizer`."""
-    return _subtag(language) in (*_CHINESE, *_MECAB)
+    return base_language(language) in (*CHINESE, *_MECAB)
 
 
 def metric_tokenizer(language: str) -> str:
     """BLEU's tokenizer for text in `language`, a BCP-47 tag of which the first subtag counts.
 
-    `zh` for Chinese and what else is written in its characters (`cmn`, `yue`, `wuu`, `lzh`), MeCab for Japanese and
-    Korean, `13a` otherwise. Without the packages of the extras `ja` and `ko` it is `char`, which is logged once.
+    `zh` for Chinese, of which 13a would count a whole clause as one word, MeCab for Japanese and Korean, `13a`
+    otherwise. Without the packages of the extras `ja` and `ko` it is `char`, which is logged once.
     """
-    subtag = _subtag(language)
-    if subtag in _CHINESE:
+    base = base_language(language)
+    if base in CHINESE:
         return "zh"
-    if subtag in _MECAB:
-        return _mecab_or_char(_MECAB[subtag])
-    return "13a"
-
-
-def _subtag(language: str) -> str:
-    return language.lower().replace("_", "-").partition("-")[0]
+    return _mecab_or_char(base) if base in _MECAB else "13a"
 
 
 @cache  # one notice a process and language

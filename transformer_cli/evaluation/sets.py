@@ -7,11 +7,14 @@ from pathlib import Path
 
 from transformer_cli.config.corpora import language_suffix
 from transformer_cli.config.load import load_config
-from transformer_cli.config.schema import Config
+from transformer_cli.config.schema import Config, HoldOut
+from transformer_cli.data.cache import Cache, cache_folder
+from transformer_cli.data.corpus import files_of
 from transformer_cli.data.lines import Errors, read_lines
 from transformer_cli.data.split import Text
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.scores import has_own_tokenizer, named_set
+from transformer_cli.run_files import MODEL_NAME, holds_run, read_record
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,27 @@ def sets_of_run(run: Path, limit: int | None, errors: Errors) -> list[Evaluation
     if config is None:
         raise ConfigError(f"{run} is not in a run directory, which would name test sets: give --source and --reference")
     text = Text(config, errors)
+    evaluated = [*config.data.test.values()] or [config.data.valid]
+    if any(isinstance(part, HoldOut) for part in evaluated):
+        _refuse_changed_text(run, config)
     return [
         EvaluationSet(name, [[pair.target for pair in pairs[:limit]]], [pair.source for pair in pairs[:limit]])
         for name, pairs in (text.tests() or {"valid": text.valid()}).items()
     ]
+
+
+def _refuse_changed_text(run: Path, config: Config) -> None:
+    """DataError when the text that lines are held out of is not what it was in training."""
+    folder = folder_of_run(run)
+    assert folder is not None
+    then = [file["sha256"] for file in read_record(folder).get("data", ()) if file["key"] == "data.train"]
+    hash_of = Cache(config.data.cache_dir or cache_folder()).file_hash
+    now = {path: hash_of(path) for corpus in config.data.train for path in files_of(corpus)}
+    if then and (changed := [str(path) for path, found in now.items() if found not in then]):
+        raise DataError(
+            f"{', '.join(changed)} has changed since training, and what would be held out of it now was partly "
+            "trained on: put it back, or give text with --source and --reference"
+        )
 
 
 def config_of_run(run: Path) -> Config | None:
@@ -51,7 +71,12 @@ def config_of_run(run: Path) -> Config | None:
 def folder_of_run(run: Path) -> Path | None:
     """The run directory that `run` is or that it is a file in; None elsewhere."""
     folders = [run] if run.is_dir() else run.absolute().parents[:2]
-    return next((folder for folder in folders if (folder / "config.yaml").is_file()), None)
+    return next((folder for folder in folders if (folder / "config.yaml").is_file() and _is_run(folder)), None)
+
+
+def _is_run(folder: Path) -> bool:
+    """Or what was copied of one."""
+    return holds_run(folder) or (folder / MODEL_NAME).is_file()
 
 
 def set_from_files(

@@ -15,6 +15,8 @@ _SOME = 0.1  # for what names and numbers alone make a few lines look like
 _FEW = 0.01  # for what plain text hardly ever has
 _LONG_WORD = 20  # characters; in a language with spaces a line so long has one
 
+_BY_SPACES = ("13a", "intl")  # tokenizers of BLEU
+_WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 _TOKENISED = re.compile(r" \.\s*$| @-@ ")
 _SUBWORD = re.compile(r"\u2581|@@(?= |$)")
 _ESCAPE = re.compile(r"&(?:quot|apos|amp|lt|gt|nbsp|#\d+|#x[0-9a-fA-F]+);")
@@ -31,22 +33,33 @@ def suspicions(
     """
     yield from _not_plain("hypotheses", hypotheses, measure.tokenize)
     for reference in references:
-        yield from suspicions_of_references(reference, measure.tokenize)
-    if "ter" in measure.metrics and (found := _without_spaces(references[0])):
-        yield f"TER compares words between spaces, and the references have none in {found}: it says little there"
+        yield from suspicions_of_references(reference, measure)
     yield from _in_other_script(hypotheses, references, language)
     if sources is not None:
         yield from _equal_to_the_source(hypotheses, references, sources)
     yield from _shifted(hypotheses, references[0], sources)
 
 
-def suspicions_of_references(references: _Lines, tokenize: str) -> Iterator[str]:
+def suspicions_of_references(references: _Lines, measure: Measure) -> Iterator[str]:
     """What can be said of references before there are hypotheses."""
-    return _not_plain("references", references, tokenize)
+    yield from _not_plain("references", references, measure.tokenize)
+    by_spaces = "bleu" in measure.metrics and measure.tokenize in _BY_SPACES
+    if (by_spaces or "ter" in measure.metrics) and (found := _share(references, _is_without_spaces, _MANY)):
+        if by_spaces:
+            yield (
+                f"BLEU with tok:{measure.tokenize} compares words between spaces, and the references have none in "
+                f"{found}: name their language (--target-lang, data.target_lang), such as zh or ja, or take the "
+                "tokenizer char"
+            )
+        if "ter" in measure.metrics:
+            yield f"TER compares words between spaces, and the references have none in {found}: it says little there"
 
 
-def _without_spaces(lines: _Lines) -> str:
-    return _share(lines, lambda line: len(line) > _LONG_WORD and " " not in line, _MANY)
+def _is_without_spaces(line: str) -> bool:
+    if len(line) > _LONG_WORD:
+        return " " not in line
+    scripts = [script for character in line if (script := script_of(character))]
+    return 2 * sum(script in _WITHOUT_SPACES for script in scripts) > len(scripts)
 
 
 def _not_plain(what: str, lines: _Lines, tokenize: str) -> Iterator[str]:

@@ -41,6 +41,7 @@ class CTranslate2Translator(Translator):
             translator.precision,
             translator.longest_source,
         )
+        self._step_model = translator._step_model  # has no part here, and need not be made again
         place = "cuda" if translator.device.type == "cuda" else "cpu"
         try:
             self._engine = module().Translator(
@@ -54,7 +55,7 @@ class CTranslate2Translator(Translator):
         self._ids = {piece: i for i, piece in enumerate(target.pieces(range(target.vocab_size)))}
 
     def _search(
-        self, searched: object, lines: list[Line], decoding: DecodingConfig, sampling: Sampling | None
+        self, step_model: object, lines: list[Line], decoding: DecodingConfig, sampling: Sampling | None
     ) -> list[list[Hypothesis]]:
         if sampling is not None or any(line.prefix for line in lines):
             raise ConfigError("--engine ctranslate2 neither samples nor takes prefixes: leave the engine out for that")

@@ -69,18 +69,15 @@ class MultiHeadAttention(nn.Module):
         """(B, S, D) -> (B, H, S, K)."""
         return self._split_heads(self.value(memory))
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """q (B, H, T, K), k and v (B, H, S, K), mask (B or 1, T or 1, S) or None for all -> (B, T, D)."""
-        if mask is not None:
-            mask = mask.unsqueeze(1)  # (B, 1, T, S): the same for every head
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        """q (B, H, T, K), k and v (B, H, S, K), mask (B or 1, T or 1, S) -> (B, T, D)."""
+        mask = mask.unsqueeze(1)  # (B, 1, T, S): the same for every head
         p = self.dropout if self.training else 0.0
         if self.form == "fused":
-            if mask is not None and k.is_cpu and not torch.compiler.is_compiling():  # one graph serves all lengths
+            if k.is_cpu and not torch.compiler.is_compiling():  # one graph serves all lengths
                 k, v, mask = _in_whole_lanes(k, v, mask)
             heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p)
         else:
-            if mask is None:
-                mask = torch.ones(1, 1, 1, k.shape[2], dtype=torch.bool, device=k.device)
             heads = dropout(attention_weights(q, k, mask), p) @ v  # (B, H, T, K)
         return self.output(heads.transpose(1, 2).flatten(2))  # (B, T, D)
 
@@ -96,7 +93,7 @@ class MultiHeadAttention(nn.Module):
 
 
 def whole_lanes(length: int) -> int:
-    """A length rounded up, so that a processor has no softmax over a few numbers more."""
+    """A length rounded up to a multiple of the lanes."""
     return -(-length // _LANES) * _LANES
 
 

@@ -1,8 +1,8 @@
-"""The decoder of a Transformer one word at a time, for translation: no step computes the earlier words again.
+"""The decoder of a Transformer one token at a time, for translation: no step computes the earlier ones again.
 
     B sentences   W rows of a sentence (beam)   N = B * W   H heads   S source length   D d_model   K = D // H
 
-The rows of a sentence share one list of places in the cache, each holding one word of one row. Where a beam splits or
+The rows of a sentence share one list of places in the cache, each holding one token of one row. Where a beam splits or
 dies nothing is moved: only which places each row sees. The memory's keys and values are kept once a sentence, with its
 rows as the queries.
 
@@ -28,7 +28,7 @@ _LEAST_ROOM = 32  # places that are made at once
 
 
 class LayerCache(NamedTuple):
-    """Keys and values of one decoder layer. Words are written in place, behind those that are there."""
+    """Keys and values of one decoder layer. Tokens are written in place, behind those that are there."""
 
     self_keys: Tensor  # (B * H, places, K), some still empty
     self_values: Tensor  # (B * H, places, K)
@@ -41,12 +41,12 @@ class DecoderState:
     """All that the next step needs: the caches of B sentences with W rows each, and what each row sees of them."""
 
     layers: tuple[LayerCache, ...]
-    source_bias: Tensor  # (B * H, 1, S in whole lanes): 0 where the source has a word, else the lowest number
+    source_bias: Tensor  # (B * H, 1, S in whole lanes): 0 where the source has a token, else the lowest number
     sentences: int  # B
     width: int  # W
     filled: int  # places taken in the caches
-    visible: Tensor | None  # (B, W, filled) bool: True = this place holds an earlier word of this row; None: all do
-    position: int  # words that each row has
+    visible: Tensor | None  # (B, W, filled) bool: True = this place holds an earlier token of this row; None: all do
+    position: int  # tokens that each row has
 
     def with_room(self, places: int) -> "DecoderState":
         """One with so many free places behind the filled ones.
@@ -151,13 +151,13 @@ class _Layer:
         self.ffn_norm = _Norm.of(layer.feed_forward_norm, stream)
 
     def start(self, memory: Tensor) -> LayerCache:
-        """No word yet: memory (B, S in whole lanes, D) -> the cache of B sentences."""
+        """No token yet: memory (B, S in whole lanes, D) -> the cache of B sentences."""
         keys = self.cross.keys(memory).to(self.attention_dtype).transpose(2, 3).flatten(0, 1).contiguous()
         values = self.cross.values(memory).to(self.attention_dtype).flatten(0, 1)
         return LayerCache(values[:, :0], values[:, :0], keys, values)
 
     def step(self, x: Tensor, cache: LayerCache, filled: int, visible: Tensor | None, source: Tensor) -> Tensor:
-        """The newest word of each row, which takes the places from `filled` on: x (N, D) -> (N, D).
+        """The newest token of each row, which takes the places from `filled` on: x (N, D) -> (N, D).
 
         What each row sees, as what is added to the scores: visible, broadcast to (B * H, W, places), or None for all,
         source (B * H, 1, S); the places are filled + W rounded up to whole lanes.
@@ -229,7 +229,7 @@ class IncrementalDecoder:
         self.output = weight.t().contiguous().to(dtype)  # (D, V)
 
     def start(self, src: Tensor, src_mask: Tensor) -> DecoderState:
-        """Encode once: src (B, S), src_mask (B, 1, S) -> the state of B sentences with one row each and no word yet."""
+        """Encode once: src (B, S), src_mask (B, 1, S) -> the state of B sentences of one row and no token yet."""
         sentences, length = src.shape
         with self.autocast:
             memory = F.pad(self.model.encode(src, src_mask), (0, 0, 0, whole_lanes(length) - length))
@@ -238,7 +238,7 @@ class IncrementalDecoder:
         return DecoderState(layers, bias, sentences, 1, 0, None, 0)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """The newest word of each row, (B, W) -> logits of the next, (B, W, V), and the longer state.
+        """The newest token of each row, (B, W) -> logits of the next, (B, W, V), and the longer state.
 
         The caches are written in place: the state given cannot be used again.
         """
@@ -246,14 +246,14 @@ class IncrementalDecoder:
         filled = state.filled + state.width
         places = whole_lanes(filled)
         visible = self._visible(state, tokens.device)
-        if places == state.position + 1:  # a row sees as many places as it has words
+        if places == state.position + 1:  # a row sees as many places as it has tokens
             bias = None
         elif visible is None:
             bias = state.source_bias.new_zeros(places)
             bias[filled:] = torch.finfo(bias.dtype).min
         else:
             bias = _bias(visible, self.model.config.num_heads, self.attention_dtype)
-        x = self.model.target_words(tokens.flatten(), state.position).to(self.stream_dtype)  # (N, D)
+        x = self.model.embed_target(tokens.flatten(), state.position).to(self.stream_dtype)  # (N, D)
         for layer, cache in zip(self.layers, state.layers, strict=True):
             x = layer.step(x, cache, state.filled, bias, state.source_bias)
         x = x if self.norm is None else self.norm(x)
@@ -288,7 +288,7 @@ class IncrementalDecoder:
         return replace(changed, layers=layers, source_bias=moved(state.source_bias))
 
     def _visible(self, state: DecoderState, device: torch.device) -> Tensor | None:
-        """What each row sees once its newest word is in: `DecoderState.visible` of the next state."""
+        """What each row sees once its newest token is in: `DecoderState.visible` of the next state."""
         if state.visible is None and state.width == 1:
             return None
         shape = state.sentences, state.width, state.filled

@@ -1,8 +1,8 @@
 """Attention masks, and the one convention about them: bool, **True = may attend**.
 
-The same as in PyTorch's `scaled_dot_product_attention` (and the opposite of `nn.Transformer`'s padding masks). All
-masks of the package are made here. The first axis is the sentence, the middle one the query, the last the key; an axis
-of size 1 stands for all.
+The same as in PyTorch's `scaled_dot_product_attention` (and the opposite of `nn.Transformer`'s padding masks). What
+each row of a beam sees of a cache is told in `model.incremental`. The first axis is the sentence, the middle one the
+query, the last the key; an axis of size 1 stands for all.
 """
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def padding_mask(ids: Tensor, pad: int) -> Tensor:
-    """Which keys are words: (B, S) ids -> (B, 1, S)."""
+    """Which keys are tokens and not padding: (B, S) ids -> (B, 1, S)."""
     return (ids != pad).unsqueeze(1)
 
 
@@ -22,6 +22,6 @@ def causal_mask(length: int, device: torch.device) -> Tensor:
 def target_mask(ids: Tensor, pad: int) -> Tensor:
     """Causal, and no padding: (B, T) ids -> (B, T, T).
 
-    A row of a padded query still sees the words before it, so no row is empty as long as a target starts with a word.
+    The row of a padding query still sees the tokens before it, so none is empty as long as each target has a token.
     """
     return padding_mask(ids, pad) & causal_mask(ids.shape[1], ids.device)

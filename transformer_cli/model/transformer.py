@@ -3,7 +3,7 @@
     B batch   S source length   T target length   D d_model   H heads   K = D // H   F ffn_dim   V vocabulary
 
 `forward` gives hidden states, `project` their logits: the loss decides itself how many logits exist at a time.
-`model.incremental` has the same decoder one word at a time, for translation. The module knows nothing of training,
+`model.incremental` has the same decoder one token at a time, for translation. The module knows nothing of training,
 devices or distribution.
 """
 
@@ -271,13 +271,13 @@ class Transformer(nn.Module):
         """hidden (…, D) -> logits (…, V)."""
         return self.output(hidden)
 
-    def target_words(self, ids: Tensor, position: int) -> Tensor:
-        """What enters the decoder for words that all stand at one position, without dropout: (N) ids -> (N, D)."""
-        words = self.target_embedding(ids)
-        return torch.add(self.target_positions(position, 1), words, alpha=math.sqrt(self.config.d_model))
+    def embed_target(self, ids: Tensor, position: int) -> Tensor:
+        """What enters the decoder for tokens that all stand at one position, without dropout: (N) ids -> (N, D)."""
+        embedded = self.target_embedding(ids)
+        return torch.add(self.target_positions(position, 1), embedded, alpha=math.sqrt(self.config.d_model))
 
     def _embed(self, ids: Tensor, embedding: Embedding, positions: SinusoidalPositions | LearnedPositions) -> Tensor:
-        """(B, T) -> (B, T, D). The word is scaled by sqrt(d_model) (section 3.4), the position is not."""
+        """(B, T) -> (B, T, D). The embedding is scaled by sqrt(d_model) (section 3.4), the position is not."""
         x = embedding(ids) * math.sqrt(self.config.d_model) + positions(0, ids.shape[1])
         return self.embedding_dropout(x)
 

@@ -58,7 +58,6 @@ DETERMINERS = {
 }
 ALL_DETERMINERS = ("the", "own", "this", "the+", "own+", "these+", "a", "bare", "bare+", "number+", "many+")
 DEFINITE = ("the", "own", "this", "the+", "own+", "these+")
-INDEFINITE = ("a", "bare", "bare+", "number+", "many+")
 # With a negation no numbers, so that "nicht" and "kein" stand where they must.
 NEGATABLE = ("the", "own", "this", "the+", "own+", "a", "bare", "bare+")
 ORDERED = ("the", "own", "this", "the+", "own+", "a", "bare")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformer_cli.config.schema import AnyCorpus, DataConfig, FilterConfig
-from transformer_cli.data.corpus import Pair, read_corpus, read_pairs
+from transformer_cli.data.corpus import Pair, files_of, read_corpus, read_pairs
 from transformer_cli.data.doctor.characters import repaired
 from transformer_cli.data.doctor.examination import TRAIN, USUAL_RATIO, SetReport
 from transformer_cli.data.filters import FilterCounts, SeenPairs, drop_chosen, drop_empty
@@ -36,6 +36,13 @@ class Cleaned:
     left_out: dict[str, int] = field(default_factory=dict)
     """Pairs that are not in the copy, by the reason, a key of REASONS."""
     written: int = 0
+
+
+def refuse_what_is_read_once(sets: Mapping[str, Sequence[AnyCorpus]]) -> None:
+    """ConfigError for a pipe: a text is read to be examined, and once more to be written."""
+    for path in (path for corpora in sets.values() for corpus in corpora for path in files_of(corpus)):
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"--fix reads {path} twice, and it is no plain file: save the text to a file first")
 
 
 def write_cleaned(
