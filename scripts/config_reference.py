@@ -27,32 +27,32 @@ ENDING = """\
 
 ## Long runs and large text
 
-**Memory.** The largest batch is tried first. If memory runs out, an update is computed in smaller parts from then on,
-with the same gradient but for dropout. Of several processes one that runs out later ends the run: `--resume` it with
-less in `batch_size` and as much more in `gradient_accumulation_steps`. `training.activation_checkpointing: true`
-needs less memory, and more time.
+**Memory.** The largest batch is tried first. If memory runs out, updates are computed in smaller parts from then on,
+with the same gradient (up to dropout). With several processes, running out of memory later ends the run: `--resume`
+it with a smaller `batch_size` and a `gradient_accumulation_steps` raised by as much.
+`training.activation_checkpointing: true` needs less memory and more time.
 
-**Beside other work.** Threads wait for each other by spinning, so that another busy program can make training several
-times slower. Take fewer `--threads`, or set `OMP_WAIT_POLICY=passive` in the environment, which costs a little where
-nothing else runs.
+**Beside other work.** Threads wait for each other by spinning, so another busy program can make training several
+times slower. Use fewer `--threads`, or set the environment variable `OMP_WAIT_POLICY=passive`, which costs a little
+on an idle machine.
 
-**Large text.** Text is tokenised once, on `--threads` threads, and read by memory map from then on; the cache
-(`data.cache_dir`, by default in your own cache folder) may be deleted at any time, and what no run has used for 30
-days goes by itself when another text is prepared. Several corpora stand in an epoch by their `weight`: `{source: …,
-target: …, weight: 0.5}` is another half of it each epoch. A Hugging Face set with `streaming: true` is never stored,
-and never held beyond twice its `shuffle_buffer`: processes share its shards, and `--resume` finds their places in it.
-`scripts/bench_data.py` measures ten million pairs.
+**Large text.** Text is tokenised once, on `--threads` threads, and memory-mapped from then on. The cache
+(`data.cache_dir`, by default in your own cache folder) may be deleted at any time; what no run has used for 30 days
+is removed when another text is prepared. `weight` sets how often a corpus is used in an epoch: `{source: …, target:
+…, weight: 0.5}` takes another half of it each epoch. A Hugging Face data set with `streaming: true` is never stored,
+and at most twice its `shuffle_buffer` is held in memory; processes share its shards, and `--resume` finds their
+positions in it. `scripts/bench_data.py` measures ten million pairs.
 
-**Tokenizers.** `transformer-cli tokenizer train`, `encode` and `decode` make and show one; `tokenizer.model: FILE`
+**Tokenizers.** `transformer-cli tokenizer train`, `encode` and `decode` train and use one; `tokenizer.model: FILE`
 trains with it. `tokenizer.sampling_alpha` cuts the text into other pieces each epoch (subword regularisation, BPE
 dropout).
 
 **Precision.** `auto` is bf16 where the processor multiplies it natively, else fp32: on recent NVIDIA GPUs, and on
 CPUs with avx512_bf16 or amx_bf16 for models from `d_model` 256 on, below which converting costs more than it saves.
-Translating is in fp32 on CPUs, and in bf16 on such GPUs. A step whose loss or gradient is not finite is skipped and
+Translation is in fp32 on CPUs, and in bf16 on such GPUs. A step whose loss or gradient is not finite is skipped and
 counted; twenty in a row end the run.
 
-**Fine-tuning.** `training.init_from: runs/other` starts from that run's weights with its tokenizer.
+**Fine-tuning.** `training.init_from: runs/other` starts from that run's weights, with its tokenizer.
 """
 
 CORPORA: dict[str, type[BaseModel]] = {

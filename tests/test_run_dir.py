@@ -190,6 +190,14 @@ def test_going_on_keeps_the_run_and_cuts_what_lies_after_the_step(run: RunDir, c
     assert run.read_record() == {"threads": 1}
 
 
+def test_samples_of_a_hundred_million_steps_are_later_than_those_of_fewer(run: RunDir, config: Config) -> None:
+    run.create(config, {})
+    for step in (99_999_999, 100_000_000, 100_000_001):
+        run.samples_path(step).write_text("")
+    run.go_on(config, {}, step=100_000_000)
+    assert sorted(path.name for path in run.samples.iterdir()) == ["step-100000000.tsv", "step-99999999.tsv"]
+
+
 def test_a_folder_of_samples_that_was_deleted_is_there_again_after_resuming(run: RunDir, config: Config) -> None:
     run.create(config, {})
     run.samples.rmdir()

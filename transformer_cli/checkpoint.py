@@ -1,13 +1,13 @@
-"""The model file: one safetensors file that alone can translate.
+"""The model file: one safetensors file with all that translation needs.
 
-    tensors    model.NAME       the weights, each once (ties are made again on loading)
+    tensors    model.NAME       the weights, shared ones once (loading ties them again)
                tokenizer.SIDE   the SentencePiece models as bytes; SIDE is `shared`, or `source` and `target`
-               optimizer.NAME   in a checkpoint only: what training needs to go on
+               optimizer.NAME   in a checkpoint only: the optimizer's state, to continue training
     metadata   one key with one JSON text: format_version, origin, config (without paths), training, checksum, and
                longest_source where it is known
 
 A checkpoint is a model file with optimizer tensors and a training record. Files are written to a temporary name,
-flushed to disk and renamed, so that a file under a final name is whole. Nothing here can run code from a file: no
+flushed to disk and renamed, so that a file under its final name is complete. Reading a file never runs code from it: no
 pickle is read.
 """
 
@@ -36,12 +36,12 @@ METADATA_KEY = "transformer_cli"
 _HEADER = {"format_version": int, "origin": dict, "config": dict, "training": dict, "checksum": str}
 _TEMPORARY = ".tmp"
 _INTACT = "What was saved before is intact; make room on the disk and go on, or choose another folder with --run-dir"
-_RESERVE = 1 << 20  # bytes, for the header and what a run writes beside its checkpoints
+_RESERVE = 1 << 20  # bytes, for the header and the other files of a run
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """What a file holds. `training` and `optimizer` are empty in a model that is only for use."""
+    """The content of a model file. `training` and `optimizer` are empty unless it is a checkpoint."""
 
     config: Config
     tokenizers: Mapping[str, bytes]
@@ -50,11 +50,11 @@ class ModelFile:
     training: Mapping[str, Any] = field(default_factory=dict)
     optimizer: Mapping[str, Tensor] = field(default_factory=dict)
     longest_source: int | None = None
-    """Pieces of the longest source that it was trained on; None where that is not known, as of a stream."""
+    """Pieces of the longest source in training; None where that is not known, as with a stream."""
 
 
 def write(path: Path, model: ModelFile) -> None:
-    """Write atomically. CheckpointError when it cannot be done; what was at `path` before is then untouched."""
+    """Write atomically. CheckpointError on failure, which leaves an earlier file at `path` intact."""
     tensors = {f"model.{name}": tensor for name, tensor in model.weights.items()}
     tensors |= {f"optimizer.{name}": tensor for name, tensor in model.optimizer.items()}
     tensors |= {
@@ -70,7 +70,7 @@ def write(path: Path, model: ModelFile) -> None:
     }
     if model.longest_source is not None:
         content["longest_source"] = model.longest_source
-    # The checksum is taken of what will be read: JSON makes texts of number keys and lists of tuples.
+    # The checksum covers the header as it will be read: JSON turns number keys into strings and tuples into lists.
     header: dict[str, Any] = json.loads(json.dumps(content))
     header["checksum"] = _checksum(header, tensors)
     try:
@@ -102,15 +102,15 @@ def read(path: Path) -> ModelFile:
 
 
 def remove_unfinished(run_dir: Path) -> None:
-    """Remove what a process that was killed while writing left behind."""
+    """Remove the temporary files of processes that were killed while writing."""
     for folder in (run_dir, run_dir / CHECKPOINTS):
-        # Ours, and those that safetensors itself makes beside them.
+        # Ours, and those that safetensors itself creates.
         for path in [*folder.glob(f".*{_TEMPORARY}*"), *folder.glob(f"{_TEMPORARY}*")]:
             path.unlink(missing_ok=True)
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of each weight over several files, summed in fp64. CheckpointError when they are of different models."""
+    """The mean of each weight over several files, summed in fp64. CheckpointError when names or shapes differ."""
     first = read(paths[0]).weights
     shapes = {name: tensor.shape for name, tensor in first.items()}
     total = {name: tensor.double() for name, tensor in first.items()}
@@ -127,7 +127,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def _without_paths(config: Config) -> dict[str, Any]:
-    """As plain values; of the data only what was held out of training remains."""
+    """The configuration as plain values; of the texts, only those held out of the training text remain."""
     content: dict[str, Any] = config.model_dump(mode="json")
     del content["training"]["init_from"], content["tokenizer"]["model"], content["tokenizer"]["target_model"]
     data = content["data"]
@@ -143,7 +143,7 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _checksum(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """CRC-32 over the header and every tensor in the order of names; safetensors itself has none."""
+    """CRC-32 of the header and every tensor in order of name; safetensors itself has no checksum."""
     crc = zlib.crc32(json.dumps(header, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -153,7 +153,7 @@ def _checksum(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
 
 
 def _open(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The header and all tensors of a file of ours."""
+    """The header and all tensors of a model file."""
     if path.is_dir():
         raise CheckpointError(f"{path} is a folder, not a model file")
     if not path.is_file():
@@ -172,7 +172,7 @@ def _open(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _parse(text: str, path: Path) -> dict[str, Any]:
-    """The header of a file of ours, with every key and each of its type."""
+    """The header of a model file, checked to have every key with its type."""
     try:
         header: dict[str, Any] = json.loads(text)
         version = header["format_version"]
@@ -193,8 +193,8 @@ def _what_is_wrong(path: Path) -> str:
         start = file.read(9)
     if not start:
         return "is empty: its writing was cut off"
-    # safetensors begins with the length of its header, which may look like either; then comes the header's brace. A
-    # file no longer than that tells nothing.
+    # A safetensors file begins with the length of its header in 8 bytes, which may look like either signature, followed
+    # by the header's brace. A file of at most 8 bytes does not show which it is.
     if start[8:] not in (b"", b"{") and (start[:2] == b"PK" or start[:1] == b"\x80"):
         return (
             "is not a safe model file: it looks like a PyTorch pickle, which can run code when it is opened, so it was "
@@ -204,7 +204,7 @@ def _what_is_wrong(path: Path) -> str:
 
 
 def _check_space(path: Path, needed: int) -> None:
-    """CheckpointError before anything is written, rather than a file cut off."""
+    """CheckpointError when the disk has too little space, before anything is written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(path.parent).free
     if free < needed + _RESERVE:
@@ -215,7 +215,7 @@ def _check_space(path: Path, needed: int) -> None:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary name in the same folder that takes the place of `path` once it is safely on disk."""
+    """A temporary path in the same folder; once written, it is flushed to disk and renamed to `path`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
     try:
         yield temporary

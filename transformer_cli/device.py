@@ -1,4 +1,4 @@
-"""What `auto` means: device, precision, threads, form of attention, and how much a decoding batch may hold."""
+"""Choices that depend on the device: precision, threads, form of attention, size of a decoding batch, use of memory."""
 
 import ctypes
 import re
@@ -14,13 +14,13 @@ PrecisionName = Literal["auto", "fp32", "bf16", "fp16"]
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-# The names and numbers of <malloc.h>, and up to how many bytes are kept.
+# Parameters of mallopt, from <malloc.h>, and the number of bytes to keep.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT = 1 << 30
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of a configured name; `auto` takes cuda, then mps, then cpu. ConfigError when it is not there."""
+    """The device of a configured name; `auto` picks cuda, then mps, then cpu. ConfigError when it is not available."""
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         name = next(kind for kind, there in available.items() if there)
@@ -28,18 +28,18 @@ def choose_device(name: str) -> torch.device:
         there = ", ".join(kind for kind, there in available.items() if there)
         raise ConfigError(f"device {name} is not available here; there is: {there}. Use --set device=auto or --device")
     if name == "cuda":
-        # It would plan anew for every shape of a batch, of which there are thousands, and has had wrong results with
-        # masks (pytorch#196678); flash and memory-efficient attention stay.
+        # cuDNN attention would plan anew for each of thousands of batch shapes, and has given wrong results with masks
+        # (pytorch#196678). Flash and memory-efficient attention stay enabled.
         torch.backends.cuda.enable_cudnn_sdp(False)
     return torch.device(name)
 
 
-# Width from which a CPU trains faster in bf16; below, the conversions cost more than the products save.
+# d_model from which a CPU trains faster in bf16; below, the conversions cost more than the matrix products save.
 _BF16_FROM_WIDTH = 256
 
 
 def training_precision(name: PrecisionName, device: torch.device, d_model: int) -> Precision:
-    """The number format to train in: `auto` is bf16 where the device multiplies it natively and it pays, else fp32."""
+    """The precision to train in: `auto` is bf16 where the device supports it natively and it is faster, else fp32."""
     if name != "auto":
         return name
     if device.type == "cpu":
@@ -49,7 +49,7 @@ def training_precision(name: PrecisionName, device: torch.device, d_model: int) 
 
 
 def decoding_precision(name: PrecisionName, device: torch.device) -> Precision:
-    """The number format to translate in: `auto` is fp32 on CPU and bf16 on a GPU that multiplies it natively."""
+    """The precision to translate in: `auto` is bf16 on a GPU that supports it natively, else fp32."""
     if name != "auto":
         return name
     return _fastest_on_gpu(device)
@@ -62,39 +62,38 @@ def _fastest_on_gpu(device: torch.device) -> Precision:
 def attention_form(
     device: torch.device, precision: Precision, *, training: bool = True
 ) -> Literal["written_out", "fused"]:
-    """The faster of the two equal forms of attention: on CPU the fused one is slow backward in bf16."""
+    """The faster of two equivalent forms of attention: on CPU, the backward pass of the fused one is slow in bf16."""
     return "written_out" if training and device.type == "cpu" and precision == "bf16" else "fused"
 
 
 def large_parts(device: torch.device, precision: Precision) -> bool:
-    """Whether an update is computed in few large parts and not in small ones that stay in cache: on a GPU, and in half
-    precision, whose products have a price of their own on a processor, whatever their size."""
+    """Whether to compute an update in few large micro-batches instead of small ones that stay in cache: on a GPU, and
+    in half precision, where every matrix product on a CPU has a fixed cost."""
     return device.type == "cuda" or precision != "fp32"
 
 
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:
-    """The context in which a model computes in a precision; its weights stay fp32."""
+    """The autocast context of a precision, for a model with fp32 weights."""
     return torch.autocast(device.type, DTYPES[precision], enabled=precision != "fp32")
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether this is what a device without memory raises; PyTorch's own allocator on CPU has no class for it, and
-    neither has cuBLAS."""
+    """Whether a device has run out of memory. PyTorch's CPU allocator and cuBLAS have no exception class for it."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(
         words in str(error) for words in ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
     )
 
 
 def give_back_memory(device: torch.device) -> None:
-    """Free what a failed attempt held, and count it no more as needed. To be called after its error was handled, which
-    holds it, too."""
+    """Free the memory of a failed attempt, and take it out of the peak statistics. Call this after the error has been
+    handled, since the error holds that memory, too."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def memory_asked_for(error: Exception) -> str:
-    """How much memory there was not, as far as the error of `is_out_of_memory` tells, in words behind others."""
+    """The amount of memory that was missing, as words to append; empty if an out-of-memory error does not say."""
     asked = re.search(r"tried to allocate ([\d.]+) ?(bytes|\w?iB)", str(error), re.IGNORECASE)
     if asked is None:
         return ""
@@ -103,17 +102,17 @@ def memory_asked_for(error: Exception) -> str:
 
 
 def set_threads(threads: int | None) -> int:
-    """Compute with this many threads, or with PyTorch's default; returns how many."""
+    """Compute with this many threads, or with PyTorch's default; return their number."""
     if threads is not None:
         torch.set_num_threads(threads)
     return torch.get_num_threads()
 
 
 def keep_freed_memory() -> None:
-    """Have the C library of Linux keep memory that is freed in one step for the next.
+    """Make Linux's C library keep the memory that one step frees for the next.
 
-    Left alone it gives the end of its heap back to the system, and getting that again, page by page, takes several
-    times as long as the softmax over a vocabulary that is computed there. Another library is left as it is.
+    By default it returns the end of its heap to the system. Getting that back, page by page, takes several times as
+    long as the softmax over a vocabulary that is computed there. Other C libraries are left alone.
     """
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
@@ -122,5 +121,5 @@ def keep_freed_memory() -> None:
 
 
 def decoding_cells(device: torch.device) -> int:
-    """The most cells (rows of all beams x longest source) of a decoding batch."""
+    """The maximum number of cells (rows of all beams x longest source) of a decoding batch."""
     return 16_384 if device.type == "cpu" else 131_072

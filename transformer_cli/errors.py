@@ -1,14 +1,14 @@
 """The exceptions that a user can cause, each with its exit code.
 
-A message says what is wrong, where (file, line, key) and what to do next; it is printed as it stands, without a
-traceback. Our own invariants are `assert`s instead.
+A message says what is wrong, where (file, line, key) and what to do next; it is printed unchanged, without a
+traceback. Internal invariants are `assert`s instead.
 """
 
 import signal
 
 
 class UserError(Exception):
-    """Something the user can put right. Exit code 1: the run failed."""
+    """An error that the user can fix. Exit code 1: the run failed."""
 
     exit_code = 1
 
@@ -24,7 +24,7 @@ class DataError(UserError):
 
 
 class LineError(DataError):
-    """A line of the input, by its number from 1, cannot be used as it is; `problem` goes on after "line N"."""
+    """A line of the input, by its number from 1, cannot be used as it is; `problem` continues "line N"."""
 
     def __init__(self, number: int, problem: str) -> None:
         super().__init__(f"line {number} {problem}")
@@ -37,21 +37,21 @@ class CheckpointError(UserError):
 
 
 class NewerVersionError(CheckpointError):
-    """The file was written by a later transformer_cli, and is sound."""
+    """The file is intact, but was written by a newer transformer_cli."""
 
 
 class NothingToDo(UserError):
-    """A finished run was asked to go on. Exit code 3."""
+    """A finished run was asked to continue. Exit code 3."""
 
     exit_code = 3
 
 
 class ProcessError(UserError):
-    """Of several processes one alone has failed, and is the one to say so. Exit code 1."""
+    """An error that a process reports itself, since the main process does not report the same one. Exit code 1."""
 
 
 class Stopped(UserError):
-    """The run was asked to stop by a signal. Exit code 128 + its number, as in a shell."""
+    """A signal stopped the run. Exit code 128 + its number, as in a shell."""
 
     def __init__(self, number: signal.Signals, message: str = "") -> None:
         super().__init__(message)

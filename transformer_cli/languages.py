@@ -1,4 +1,4 @@
-"""What has to be known of a language beside its scripts, by its tag."""
+"""Properties of languages other than their scripts, by language tag."""
 
 CHINESE = frozenset({"zh", "cmn", "yue", "wuu", "lzh"})
 """Languages written in Chinese characters alone."""
@@ -10,16 +10,16 @@ _TWO_LETTERS = {
 
 
 def base_language(tag: str) -> str:
-    """The language in a BCP-47 tag, in two letters where it has them: `zh` of `zh-Hant`, `ZH_tw` and `zho`."""
+    """The language in a BCP-47 tag, as two letters where it has them: `zh` for `zh-Hant`, `ZH_tw` and `zho`."""
     first = tag.lower().replace("_", "-").partition("-")[0]
     return _TWO_LETTERS.get(first, first)
 
 
 def separator(tag: str) -> str:
-    """What stands between two sentences."""
+    """The text between two sentences: a space, or nothing in a language without spaces."""
     return "" if base_language(tag) in _WITHOUT_SPACES else " "
 
 
 def has_thousands_of_characters(tag: str) -> bool:
-    """Whether a text in it has more characters than a vocabulary can have pieces."""
+    """Whether text in the language can have more characters than a vocabulary has pieces."""
     return base_language(tag) in CHINESE | {"ja", "ko"}

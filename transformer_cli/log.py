@@ -1,6 +1,6 @@
-"""What a person sees on stderr while the program works, and the files in which a run keeps it.
+"""Messages and progress on stderr, and the files in which a run keeps them.
 
-Results go to stdout and are printed by the commands; everything else passes here.
+Results go to stdout and are printed by the commands; everything else goes through here.
 """
 
 import json
@@ -22,7 +22,7 @@ _BAR = "{n_fmt}/{total_fmt} |{bar}| {remaining}{postfix}"  # short, so that 80 c
 
 
 OF_ONE_PROCESS = {"of_one_process": True}
-"""As `extra` of a message: it is news of the process that gives it, and not the same for all."""
+"""The `extra` of a message that concerns only the process that logs it, and is not the same for all."""
 
 
 class _Stderr(logging.Handler):
@@ -44,7 +44,7 @@ class _Stderr(logging.Handler):
 def to_stderr(level: int, process: int = 0) -> None:
     """Show messages of this level and above from now on. Called once, by the command line.
 
-    Of several processes the first shows what is the same for all, and each what concerns it alone.
+    Of several processes, the first shows all its messages, and the others only those marked `OF_ONE_PROCESS`.
     """
     for handler in LOGGER.handlers:
         if isinstance(handler, _Stderr):
@@ -54,7 +54,7 @@ def to_stderr(level: int, process: int = 0) -> None:
 
 
 def _stderr_tells_its_size() -> bool:
-    """Some pseudo-terminals say that they have no rows and columns, and then tqdm would show nothing."""
+    """Some pseudo-terminals report zero rows and columns, with which tqdm would show nothing."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns > 0
     except OSError:
@@ -62,12 +62,12 @@ def _stderr_tells_its_size() -> bool:
 
 
 def is_quiet() -> bool:
-    """Whether warnings and errors alone are wanted."""
+    """Whether only warnings and errors are shown."""
     return any(isinstance(handler, _Stderr) and handler.level > logging.INFO for handler in LOGGER.handlers)
 
 
 class RunLog(logging.Handler):
-    """Also keeps messages in a file, with the time. Those that come before the file is opened are kept until then."""
+    """Writes messages to a file, with the time. Messages before the file is opened wait until then."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,14 +76,14 @@ class RunLog(logging.Handler):
         self.file: IO[str] | None = None
 
     def open(self, path: Path) -> None:
-        """Write to the end of this file from now on."""
+        """Append to this file from now on, the waiting messages first."""
         self.file = path.open("a", encoding="utf-8")
         self.file.writelines(self.waiting)
         self.file.flush()
         self.waiting.clear()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one message."""
+        """Write one message, or let it wait."""
         line = self.format(record) + "\n"
         if self.file is None:
             self.waiting.append(line)
@@ -92,7 +92,7 @@ class RunLog(logging.Handler):
             self.file.flush()
 
     def __enter__(self) -> "RunLog":
-        LOGGER.setLevel(logging.DEBUG)  # also where no command line has asked for messages
+        LOGGER.setLevel(logging.DEBUG)  # also where `to_stderr` was not called
         LOGGER.addHandler(self)
         return self
 
@@ -107,10 +107,10 @@ class RunLog(logging.Handler):
 
 
 class Metrics:
-    """`metrics.jsonl`: one JSON object a line, flushed as it is written."""
+    """`metrics.jsonl`: one JSON object per line, written to the file at once."""
 
     def __init__(self, path: Path, keep_lines: int) -> None:
-        """Go on after the first `keep_lines` lines; what a broken-off run wrote after them is cut."""
+        """Continue after the first `keep_lines` lines; later ones, from an interrupted run, are removed."""
         self.path = path
         old = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         kept = old[:keep_lines]
@@ -126,7 +126,7 @@ class Metrics:
 
 
 def _finite(value: Any) -> Any:
-    """The same with null for every number that is none: JSON has neither infinity nor NaN."""
+    """The value with None for infinity and NaN, which JSON does not have."""
     if isinstance(value, Mapping):
         return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -135,7 +135,7 @@ def _finite(value: Any) -> Any:
 
 
 class Progress:
-    """A bar at a terminal; elsewhere nothing moves, and the log lines tell the same."""
+    """A progress bar at a terminal; elsewhere, log lines tell the same."""
 
     def __init__(self, total: int | None, initial: int = 0, unit: str = "step", shown: bool = True) -> None:
         self.total = (total or 0) - initial
@@ -155,15 +155,15 @@ class Progress:
         )
 
     def advance(self, by: int = 1) -> None:
-        """Move on."""
+        """Move the bar on."""
         self.done += by
         self.bar.update(by)
 
     def log(self, where: str, note: str) -> None:
-        """A few words on how it goes: at the end of the bar, or else a line of their own with the time left."""
+        """Show a note on the progress: at the end of the bar, or without a bar as a line with the time left."""
         self.bar.set_postfix_str(note.replace("  ", " "), refresh=False)
         left = (time.monotonic() - self.began) / max(self.done, 1) * (self.total - self.done)
-        # The log of a run has the line in any case; a person at a terminal has the bar.
+        # A run's log file gets the line at either level; at a terminal the bar shows it.
         level = logging.INFO if self.bar.disable else logging.DEBUG
         LOGGER.log(level, "%s  %s  %s left", where, note, tqdm.format_interval(left))
 
@@ -173,4 +173,4 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.bar.close()  # or an error would be written behind it
+        self.bar.close()  # so that an error message starts on its own line

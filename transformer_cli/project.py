@@ -1,4 +1,4 @@
-"""`init`: a ready folder with a configuration, from a template with its own text or for a person's own files."""
+"""`init`: a folder with a configuration, from a template with its own text or for the user's own files."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from transformer_cli.log import LOGGER
 
 Template = Literal["demo", "copy", "reverse"]
 
-# Few words and many orders: nothing but position tells what comes next, so a wrong mask or position shows at once.
+# Few words in many orders: only the position tells the next word, so a wrong mask or position shows at once.
 _WORDS = [consonant + vowel for consonant in "bdklmn" for vowel in "aeiou"]
 _SIZES = {"train": 5000, "valid": 200, "test": 200}
 
@@ -126,7 +126,7 @@ class Files(NamedTuple):
 
 @dataclass(frozen=True)
 class OwnText:
-    """A person's own files; validation and test text is held out of training where none is given."""
+    """The user's own files; where validation or test files are None, pairs are held out of the training text."""
 
     train: Files
     source_lang: str
@@ -136,7 +136,7 @@ class OwnText:
 
 
 def write_template(folder: Path, template: Template) -> Path:
-    """Make a folder from a template; returns its config.yaml. ConfigError if the folder has anything in it."""
+    """Create a folder from a template; return the path of its config.yaml. ConfigError if the folder is not empty."""
     _make(folder)
     for name, lines in (_demo_text() if template == "demo" else _toy_text(template)).items():
         _write_lines(folder / "data" / name, lines)
@@ -144,7 +144,7 @@ def write_template(folder: Path, template: Template) -> Path:
 
 
 def template_config(template: Template) -> str:
-    """The configuration that a template comes with."""
+    """The configuration of a template, as YAML."""
     if template == "demo":
         return _DEMO_CONFIG
     return _TOY_CONFIG.format(
@@ -155,9 +155,10 @@ def template_config(template: Template) -> str:
 
 
 def write_own(folder: Path, text: OwnText) -> Path:
-    """Make a folder with a configuration for a person's own files, which stay where they are; returns its path.
+    """Create a folder with a configuration for the user's own files, which stay in place; return its config.yaml.
 
-    Reads all of the text, so that a bad byte or a missing line shows here. DataError if there is too little.
+    Reads all of the text, so that a bad byte or a missing line shows here. DataError if there is too little text,
+    ConfigError if the folder is not empty or a path is not a regular file, since training reads it again.
     """
     for path in (path for files in (text.train, text.valid, text.test) if files for path in files):
         if path.exists() and not path.is_file():
@@ -194,7 +195,7 @@ def write_own(folder: Path, text: OwnText) -> Path:
 
 
 def counts_in_words(counts: FilterCounts, first_empty: int) -> str:
-    """What was read, for a person; `first_empty` is the line of the first pair with an empty side, if there is one."""
+    """The counts of pairs in words; `first_empty` is the line of the first pair with an empty side, if there is one."""
     where = f" (the first is line {first_empty:,})" if counts.empty else ""
     return f"{counts.read:,} pairs read, {counts.empty:,} of them with an empty side{where}, which are left out"
 
@@ -226,7 +227,7 @@ def _own_config(folder: Path, text: OwnText, pairs: int, held_out: int) -> str:
 
 
 def _run_name(folder: Path) -> str:
-    """The folder's name, as far as it can be the name of a run."""
+    """The folder's name reduced to a valid name of a run, quoted for YAML."""
     name = re.sub(r"[^A-Za-z0-9._+-]+", "-", folder.resolve().name).lstrip("._+-")
     return json.dumps(name[:100] or "own")
 
@@ -236,7 +237,8 @@ def _as_yaml(files: Files, folder: Path) -> str:
 
 
 def _path_as_yaml(path: Path, folder: Path) -> str:
-    """Relative where the file lies in the folder or beside it, so that both can be moved together; else absolute."""
+    """A relative path where the file lies in the folder or beside it, so that both can be moved together; else an
+    absolute one."""
     path, folder = path.resolve(), folder.resolve()
     if path.is_relative_to(folder.parent):
         shown = os.path.relpath(path, folder)
@@ -286,9 +288,9 @@ def _toy_text(template: Template) -> dict[str, list[str]]:
 
 
 def _made_up_lines(count: int) -> list[str]:
-    """Different lines of three to ten words, always the same ones."""
+    """Distinct lines of three to ten words, the same in every call."""
     generator = random.Random(1)
-    lines: dict[str, None] = {}  # a set that keeps its order
+    lines: dict[str, None] = {}  # an ordered set
     while len(lines) < count:
         words = [generator.choice(_WORDS) for _ in range(generator.randint(3, 10))]
         lines[" ".join(words)] = None

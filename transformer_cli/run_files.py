@@ -1,4 +1,4 @@
-"""What lies where in the folder of a run, and whether there is one. Knows no PyTorch, which takes seconds to load."""
+"""The layout of a run's folder. This module does not import PyTorch, which takes seconds to load."""
 
 import json
 import os
@@ -16,7 +16,7 @@ _CHECKPOINT_NAME = re.compile(r"step-(\d{8,})\.safetensors")
 
 
 def checkpoint_path(run_dir: Path, step: int) -> Path:
-    """Where the checkpoint of a step is kept."""
+    """The path of the checkpoint of a step."""
     return run_dir / CHECKPOINTS / f"step-{step:08d}.safetensors"
 
 
@@ -35,7 +35,7 @@ def holds_run(folder: Path) -> bool:
 
 
 def read_record(run_dir: Path) -> dict[str, Any]:
-    """What `run.json` says; nothing if it is gone or damaged."""
+    """The content of `run.json`; empty if the file is missing or damaged."""
     try:
         content = json.loads((run_dir / RECORD_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -44,7 +44,7 @@ def read_record(run_dir: Path) -> dict[str, Any]:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file as a whole: whoever looks finds the old content or the new, never half of it."""
+    """Write a file atomically: readers find the old content or the new, never a part of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8", newline="\n")
@@ -63,7 +63,7 @@ def refuse_if_taken(folder: Path) -> None:
 
 
 def locate(run: Path) -> Path:
-    """The file to use for RUN: a model file or checkpoint itself, or a run directory's model. CheckpointError when
+    """The file that RUN names: a model file or checkpoint itself, or a run directory's model. CheckpointError when
     there is none."""
     if run.is_file():
         return run
@@ -76,7 +76,7 @@ def locate(run: Path) -> Path:
 
 
 def _instead_of(run: Path) -> str:
-    """What to name in place of a folder without a model."""
+    """Words on what to name instead of a folder without a model."""
     usual = Path("runs", run.absolute().name)
     if (usual / MODEL_NAME).is_file():
         return f"the run is in {usual}"

@@ -47,6 +47,19 @@ def test_a_checkpoint_tells_its_own_step_and_the_history_of_its_run(cli: Command
     assert "the checkpoint at step 150" in cli("inspect", path).stdout
 
 
+def test_records_that_lack_something_are_told_as_far_as_they_go(cli: Command, trained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "test").mkdir(parents=True)
+    for name in ("model.safetensors", "config.yaml", "run.json"):
+        shutil.copy(trained / name, run / name)
+    (run / "metrics.jsonl").write_text('{"event": "valid", "step": 7}\n')
+    (run / "test" / "scores.json").write_text('{"a": {"BLEU": {"score": 12.5}, "note": "mine"}}')
+    done = cli("inspect", run)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "  last (step 7): loss none, ppl none, \n" in done.stdout
+    assert "  a: BLEU 12.50 \n" in done.stdout
+
+
 def test_a_model_file_by_itself_tells_what_it_holds(cli: Command, trained: Path, tmp_path: Path) -> None:
     alone = tmp_path / "deep" / "deeper" / "model.safetensors"
     alone.parent.mkdir(parents=True)

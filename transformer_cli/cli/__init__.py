@@ -1,4 +1,4 @@
-"""The command line: one file a command, each of which parses, calls one function and prints one result.
+"""The command line: one module per command or group. A command parses, calls one function and prints one result.
 
 Heavy packages are imported inside the commands, so that `--help` answers at once.
 """
@@ -48,7 +48,7 @@ def _options(
     pass
 
 
-# What the parser says of a wrong value in the words of a library that it uses, and what to say instead.
+# Pydantic's words in the parser's errors about a value, and what to say instead.
 _WORDS = (
     (r"^Value error, ", ""),
     (r"^Input should be a valid integer.*", "must be a whole number"),
@@ -59,7 +59,7 @@ _WORDS = (
 
 
 class _Command(TyperCommand):
-    """A command that says in plain words what is wrong with a value."""
+    """A command whose errors about a value are in plain words."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -90,7 +90,7 @@ for name, (about, commands) in _GROUPS.items():
 
 def main() -> None:
     """The `transformer-cli` program."""
-    # The packages make some hundred thousand objects, all of which stay. Python would look through them for garbage
-    # again and again while they load, for 0.15 seconds of a start. Training and translating make none.
+    # Loading the packages creates some hundred thousand objects, none of them garbage. Python's collector would scan
+    # them again and again, for 0.15 seconds of start-up. Training and translating create no cyclic garbage.
     gc.set_threshold(50_000)
     app()

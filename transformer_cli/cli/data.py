@@ -82,8 +82,8 @@ def check(
 def _of_config(
     config: Path, errors: options.TextErrors
 ) -> "tuple[dict[str, tuple[AnyCorpus, ...]], tuple[str, str], options.TextErrors, int]":
-    """The sets of a configuration that have files of their own, its languages, what to do with bad bytes, and the most
-    pieces of a line."""
+    """The sets of a configuration that have files of their own, its languages, the treatment of bad bytes, and the
+    maximum number of pieces in a line."""
     from transformer_cli.config.load import load_config
     from transformer_cli.config.schema import HoldOut
     from transformer_cli.errors import ConfigError

@@ -216,7 +216,7 @@ def evaluate(
 
 
 def _refuse_several(sets: int, given: Mapping[str, object]) -> None:
-    """ConfigError for flags that take one set."""
+    """ConfigError for flags that take only one set."""
     from transformer_cli.errors import ConfigError
 
     for flag, value in given.items():
@@ -225,7 +225,7 @@ def _refuse_several(sets: int, given: Mapping[str, object]) -> None:
 
 
 def _language(pair: str, translator: "Translator | None", references: list[Path]) -> str:
-    """What the target language is: by the test set, the run or the name of the reference file, in this order."""
+    """The target language, from the test set, the run or the name of the reference file, in this order."""
     from transformer_cli.evaluation.sets import language_of
 
     language = pair.partition("-")[2] or "und"
@@ -242,8 +242,8 @@ def _measure(
     lowercase: bool,
     language_is_given: bool,
 ) -> "Measure":
-    """How to score: as the options say, else the run, else by the language. ConfigError for what cannot be computed,
-    which is better known before the work."""
+    """How to score: by the options, else the run's settings, else the language. ConfigError for scores that cannot be
+    computed, before any work is done."""
     from transformer_cli.config.schema import EvaluationConfig
     from transformer_cli.errors import ConfigError
     from transformer_cli.evaluation.scores import Measure, corpus_scores, metric_tokenizer
@@ -267,7 +267,7 @@ def _result(
     compare: Path | None,
     as_json: bool,
 ) -> list[str]:
-    """The lines to print: of each set its scores, or how two runs compare on it."""
+    """The lines to print: for each set its scores, or the comparison of two systems on it."""
     from transformer_cli.evaluation.scores import result_table, scores_json
 
     if as_json:
@@ -290,7 +290,7 @@ def _short_names(one: Path, other: Path) -> tuple[str, str]:
 
 
 def _pair(run: Path | None, given: str | None) -> str:
-    """The languages of sacreBLEU's test sets."""
+    """The language pair of sacreBLEU's test sets. ConfigError when it is unknown."""
     from transformer_cli.errors import ConfigError
     from transformer_cli.evaluation.sets import config_of_run
 

@@ -1,7 +1,7 @@
-"""What every command has in common: how much it says, and how it ends.
+"""What every command has in common: the level of its messages, and its exit codes.
 
-An error is one message on stderr and an exit code, never a traceback unless asked for. Where torchrun has started
-several processes, what is the same for all is said once on each machine.
+An error is one message on stderr and an exit code, with a traceback only on request. Where torchrun has started several
+processes, an error that all of them share is printed once on each machine.
 """
 
 import inspect
@@ -27,7 +27,7 @@ _COMMON = {
 
 
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
-    """The function with the common options behind its own, and with its errors turned into exit codes."""
+    """The function with the common options after its own, and with its errors turned into exit codes."""
 
     @wraps(function)
     def command(*, quiet: bool, verbose: bool, traceback: bool, **own: Any) -> None:
@@ -48,11 +48,11 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
             _say("interrupted", error)
             raise typer.Exit(INTERRUPTED) from error
         except BrokenPipeError as error:
-            # The reader of our output, such as `head`, has seen enough. Python would complain again when it closes.
+            # The reader of our output, such as `head`, has closed the pipe. Python would fail again flushing at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from error
         except OSError as error:
-            # A full disk, a folder that may not be written to.
+            # Such as a full disk or a folder without write permission.
             file = f": {error.filename}" if error.filename else ""
             _say(f"error: {error.strerror or error}{file}", error, traceback)
             raise typer.Exit(UserError.exit_code) from error
@@ -74,12 +74,13 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _process(variable: str) -> int:
-    """The number of this process, from 0: of all (RANK) or on its machine (LOCAL_RANK)."""
+    """The rank of this process among all (RANK) or on its machine (LOCAL_RANK)."""
     return int(os.environ.get(variable, "0"))
 
 
 def _say(words: str, error: BaseException, traceback: bool = False) -> None:
-    """The last words, unless another process has the same to say, as of all but a fault and what one alone has met."""
+    """Print the final message. Faults of the program and ProcessErrors are printed by every process that has one, other
+    errors once per machine."""
     is_of_all = isinstance(error, (UserError, OSError, KeyboardInterrupt)) and not isinstance(error, ProcessError)
     if _process("LOCAL_RANK") > 0 and is_of_all:
         return

@@ -14,7 +14,7 @@ from transformer_cli.errors import ConfigError
 if TYPE_CHECKING:
     from transformer_cli.project import Files
 
-# Suffixes that look like a language and are none.
+# Suffixes that look like language tags but are not.
 _NO_LANGUAGE = {"src", "tgt", "trg", "txt", "raw", "tok", "bpe", "ref", "hyp", "in", "out", "utf8", "dev", "train"}
 
 
@@ -86,7 +86,8 @@ def _both(split: str, source: Path | None, target: Path | None) -> "Files | None
 
 
 def _language(option: str, given: str | None, path: Path) -> str:
-    """The language given, or the suffix of the file if it is one; else a person at the terminal is asked."""
+    """The language given, or else the suffix of the file if it is a language, or else the answer of the user at a
+    terminal. ConfigError when there is none."""
     from transformer_cli.config.corpora import language_suffix
 
     suffix = language_suffix(path)

@@ -29,7 +29,7 @@ MaxLengthA = Annotated[
     float | None, typer.Option(help="At most max-length-a x source pieces + max-length-b steps.", show_default=False)
 ]
 MaxLengthB = Annotated[int | None, typer.Option(help="See --max-length-a.", show_default=False)]
-DEFAULT_BATCH_SIZE = 256  # that of `decoding.translator`, which would load PyTorch for --help
+DEFAULT_BATCH_SIZE = 256  # as in `decoding.translator`, whose import would load PyTorch for --help
 BatchSize = Annotated[int, typer.Option(min=1, max=1_000_000, help="Most sentences translated together.")]
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")]
 Precision = Annotated[
@@ -47,7 +47,7 @@ TextErrors = Annotated[
 
 
 def check_language(option: str, tag: str) -> None:
-    """ConfigError where the value of an option is no language tag."""
+    """ConfigError when the value of an option is not a language tag."""
     from transformer_cli.config.schema import LANGUAGE_TAG
     from transformer_cli.errors import ConfigError
 
@@ -56,14 +56,14 @@ def check_language(option: str, tag: str) -> None:
 
 
 def check_decoding(flags: Mapping[str, Any]) -> None:
-    """ConfigError for flags that go with no run's settings."""
+    """ConfigError for flags that are invalid whatever the run's settings are."""
     from transformer_cli.config.schema import DecodingConfig
 
-    decoding_from(DecodingConfig(beam_size=1_000_000_000), flags)  # so wide that n_best may be anything
+    decoding_from(DecodingConfig(beam_size=1_000_000_000), flags)  # large enough for any n_best
 
 
 def decoding_from(settings: "DecodingConfig", flags: Mapping[str, Any]) -> "DecodingConfig":
-    """A run's settings with the flags that were given in their place. ConfigError for impossible ones."""
+    """A run's settings, overridden by the flags that were given. ConfigError for invalid ones."""
     from transformer_cli.config.load import override_decoding
 
     return override_decoding(settings, {key: value for key, value in flags.items() if value is not None})

@@ -122,7 +122,7 @@ def decode(
 
 
 def _checked(input_: Path | None, output: Path | None) -> tuple[Path | None, Path | None]:
-    """The same, with None for `-`, once they are known to be of use."""
+    """The same paths with None for `-`, after checking that they can be read and written."""
     from transformer_cli.decoding.lines import check_input, check_output
 
     input_, output = (None if path == Path("-") else path for path in (input_, output))
@@ -134,7 +134,7 @@ def _checked(input_: Path | None, output: Path | None) -> tuple[Path | None, Pat
 
 
 def _load(model: Path, side: str) -> "Tokenizer":
-    """The tokenizer in a .model file or of a run."""
+    """The tokenizer in a .model file, or of one side of a run."""
     path = locate(model)
     if path.suffix != ".safetensors":
         from transformer_cli.data.tokenizer import read_tokenizer

@@ -69,7 +69,7 @@ def train(
 
     result = run_training(settings, folder, resume=resume, overwrite=overwrite, threads=threads, command=sys.argv)
     if result is None:
-        return  # one of several processes; the main one tells
+        return  # one of several processes; the main one prints the result
 
     for sample in result.samples:
         LOGGER.info(

@@ -170,7 +170,7 @@ def translate(
         "repetition_penalty": repetition_penalty,
     }
     if sample and n_best is not None:
-        flags["beam_size"] = n_best  # as many are alive as are drawn
+        flags["beam_size"] = n_best  # the beam size must be at least n_best
     if split_sentences:
         flags["n_best"] = 1
     options.check_decoding(flags)
@@ -187,7 +187,7 @@ def translate(
         from transformer_cli.evaluation.attention import attention_of, check_drawable, draw_attention
 
     set_threads(threads)
-    # What is exported is whole, whatever the engine is to compute in.
+    # The export is in full precision, whatever the engine computes in.
     own = "fp32" if engine == "ctranslate2" or precision == "int8" else precision
     translator = Translator.load(run, device, own, ensemble or [])
     if attention is not None:
@@ -205,7 +205,7 @@ def translate(
     sentences = iter(words) if words else lines.input_lines(source, errors)
     prefixes = lines.input_lines(prefix_file, errors) if prefix_file else repeat(prefix) if prefix else None
     drawn = Sampling(temperature or 1.0, top_k or 0, top_p or 1.0, 1 if seed is None else seed) if sample else None
-    together = 1 if at_terminal else batch_size  # one line at a time where somebody waits for each
+    together = 1 if at_terminal else batch_size  # one line at a time where a person waits for each
     long = lines.LongLines(translator.longest_source or translator.config.data.max_length, split_sentences)
     if split_sentences:
         translations = translate_paragraphs(translator, sentences, decoding, together, drawn, long.note)
@@ -237,7 +237,7 @@ def translate(
 
 
 def _check_combination(given: Mapping[str, object], *, sample: bool, split: bool, engine: str) -> None:
-    """ConfigError for flags that do not go together; `given` has those that were given, by their names."""
+    """ConfigError for flags that do not go together; `given` has the flags that were given and their values."""
     from transformer_cli.errors import ConfigError
 
     def refuse(names: Iterable[str], why: str) -> None:
@@ -270,7 +270,7 @@ def _check_combination(given: Mapping[str, object], *, sample: bool, split: bool
 
 
 def _check_attention(path: Path, text: list[str]) -> None:
-    """ConfigError unless there is one sentence, a name of a picture and what draws it."""
+    """ConfigError unless there is one sentence, a writable file for the picture, and matplotlib."""
     from transformer_cli.decoding.lines import check_output
     from transformer_cli.errors import ConfigError
     from transformer_cli.evaluation.page import check_installed, check_picture

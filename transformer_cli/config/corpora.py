@@ -1,6 +1,6 @@
-"""The corpus entries of the configuration: text files, tables and Hugging Face sets; and what every section shares.
+"""The corpus entries of the configuration (text files, tables and Hugging Face sets), and the base of every section.
 
-Like `schema.py`, whose part this is, it opens no file.
+This is part of the schema; like `schema.py`, it opens no file.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 
 
 def _resolve(value: Any, info: ValidationInfo) -> Any:
-    """A relative path counts from the folder of the YAML file, given as the validation context `base`."""
+    """Resolve a relative path against the folder of the YAML file, given as the validation context `base`."""
     if not isinstance(value, str) or not value:
         return value
     base: Path = (info.context or {}).get("base", Path())
@@ -32,22 +32,22 @@ def _resolve(value: Any, info: ValidationInfo) -> Any:
 
 
 def as_tuple(value: Any) -> Any:
-    """A list as the tuple that a frozen model holds."""
+    """Convert a list to a tuple, as frozen models hold tuples."""
     return tuple(value) if isinstance(value, list) else value
 
 
 FilePath = Annotated[Path, BeforeValidator(_resolve)]
-Positive = Annotated[int, Field(ge=1, le=1_000_000_000)]  # so that no sum of them goes beyond a machine's numbers
+Positive = Annotated[int, Field(ge=1, le=1_000_000_000)]  # the maximum keeps sums within 64-bit integers
 
 
 def conflict(key: str, message: str) -> PydanticCustomError:
-    """An error about several keys at once; `key` is the one whose line is shown."""
+    """An error about several keys at once, reported at the line of `key`."""
     # Braces would be read as fields of the template.
     return PydanticCustomError("conflict", "{message}", {"key": key, "message": message})
 
 
 class Section(BaseModel):
-    """What all sections share: frozen, strict about types, no unknown key."""
+    """The base class of all sections: frozen, strict about types, no unknown keys."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -61,7 +61,7 @@ def _kind_of_files(value: Any) -> str:
     return "[list]" if isinstance(value, list | tuple) else "[file]"
 
 
-# The tags stand in brackets so that error messages can tell them from keys.
+# Tags are in brackets to distinguish them from keys in the location of an error.
 Files = Annotated[
     Annotated[FilePath, Tag("[file]")]
     | Annotated[tuple[FilePath, ...], BeforeValidator(as_tuple), Field(min_length=1), Tag("[list]")],
@@ -70,15 +70,15 @@ Files = Annotated[
 
 
 class Corpus(Section):
-    """Text files, line N of one the translation of line N of the other."""
+    """Two text files, where line N of the target is the translation of line N of the source."""
 
     source: Files
-    """File of source sentences, UTF-8, one a line; or a list of files, or a name with `*`, `?` or `[…]` for all that
-    fit it, in the order of their names. Files compressed by gzip, xz, bzip2 or zstd are read as they are."""
+    """File of source sentences in UTF-8, one per line; or a list of files; or a pattern with `*`, `?` or `[…]`, whose
+    matches are sorted by name. Files compressed with gzip, xz, bzip2 or zstd are decompressed while reading."""
     target: Files
-    """Files of their translations: as many, and as many lines in each."""
+    """Files of the translations: as many files as in `source`, with as many lines each."""
     weight: Weight = 1.0
-    """How often the pairs of this corpus stand in an epoch; with 0.5 another half each epoch."""
+    """How often each pair of this corpus occurs in an epoch; with 0.5, each epoch takes another half of the corpus."""
 
 
 TableFormat = Literal["tsv", "csv", "jsonl", "json", "parquet"]
@@ -89,7 +89,7 @@ COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 
 
 def language_suffix(path: Path) -> str:
-    """What may be a language in a file's name, as a tag has it: `zh-tw` of ref.zh_TW.gz."""
+    """The suffix of a file name that may be a language, written like a language tag: `zh-tw` for ref.zh_TW.gz."""
     name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
     return name.suffix.removeprefix(".").lower().replace("_", "-")
 
@@ -105,19 +105,21 @@ Column = Annotated[str | int, PlainValidator(_column)]
 
 
 class Table(Section):
-    """Files in which each record is a pair."""
+    """Files whose records are pairs."""
 
     path: Files
-    """TSV, CSV, JSON lines, JSON (a list of objects) or Parquet: a file, a list, or a name with `*`, `?` or `[…]`."""
+    """TSV, CSV, JSON lines, JSON (a list of objects) or Parquet: a file, a list of files, or a pattern with `*`, `?` or
+    `[…]`. Compressed TSV, CSV and JSON files are decompressed while reading."""
     source_field: Column
-    """The field of the source sentence: a name, with dots for one inside another (`translation.de`). In a TSV or CSV
-    whose first line holds no names: the number of the column, from 1."""
+    """Field of the source sentence: its name, with dots for nested fields (`translation.de`). For a TSV or CSV without
+    names in its first line: the number of the column, from 1."""
     target_field: Column
-    """The field of its translation."""
+    """Field of the translation."""
     format: TableFormat | None = None
-    """Left out: by the suffix, `.tsv`, `.csv`, `.jsonl`, `.json` or `.parquet`, under that of a compressed file."""
+    """Format of the files. Left out: told by the suffix, `.tsv`, `.csv`, `.jsonl`, `.ndjson`, `.json` or `.parquet`,
+    before that of the compression."""
     weight: Weight = 1.0
-    """How often the pairs of this corpus stand in an epoch; with 0.5 another half each epoch."""
+    """How often each pair of this corpus occurs in an epoch; with 0.5, each epoch takes another half of the corpus."""
 
     def format_of(self, path: Path) -> TableFormat | None:
         """The format of one of the files."""
@@ -143,7 +145,7 @@ class Table(Section):
 
 
 def is_folder(hub: str) -> bool:
-    """Whether the name of a set is that of a folder, and not of a set on the hub."""
+    """Whether the name of a set is a folder, not a set on the hub."""
     return hub.startswith((".", "/", "~"))
 
 
@@ -152,28 +154,29 @@ def _folder(value: Any, info: ValidationInfo) -> Any:
 
 
 class HubSet(Section):
-    """A data set of the Hugging Face hub, or a folder that holds one; read through the package `datasets`."""
+    """A data set on the Hugging Face hub, or in a local folder; read with the package `datasets`."""
 
     hub: Annotated[str, BeforeValidator(_folder), Field(min_length=1)]
-    """Its name, such as `owner/name`, or a folder, which is written with `./` or `/` in front."""
+    """Name of the set, such as `owner/name`; or a folder, whose path must begin with `.`, `/` or `~`."""
     split: Annotated[str, Field(min_length=1)]
-    """Its part to read, such as `train`."""
+    """Split of the set, such as `train`."""
     source_field: Annotated[str, Field(min_length=1)]
-    """The field of the source sentence, with dots for one inside another (`translation.de`)."""
+    """Field of the source sentence, with dots for nested fields (`translation.de`)."""
     target_field: Annotated[str, Field(min_length=1)]
-    """The field of its translation."""
+    """Field of the translation."""
     config: str | None = None
-    """Which of several configurations of the set, such as `de-en`."""
+    """Configuration of the set, such as `de-en`, if it has several."""
     revision: str | None = None
-    """Commit or tag of the set. Without it the set may be another one tomorrow."""
+    """Commit or tag of the set; left out, its latest version. Token ids are cached only with a commit, as tags and the
+    latest version can change."""
     streaming: bool = False
-    """Read as it is needed, in training too: over the network without a copy on this machine, and without keeping token
-    ids. Such a set is the only one of `data.train`, each record once an epoch."""
+    """Read records on demand during training, without copying the set to this machine or caching token ids. The set
+    must be the only corpus of `data.train`, and each record is read once per epoch."""
     shuffle_buffer: Positive = 100_000
-    """With `streaming`: records that are read ahead, shuffled and put into batches together. As many pairs take some 10
-    MB of memory, twice; with more there is less padding and a better mixture."""
+    """With `streaming`: number of records read ahead, which are shuffled and batched together. More records mean less
+    padding and better mixing. The default takes about 10 MB of memory, twice."""
     weight: Weight = 1.0
-    """How often the pairs of this corpus stand in an epoch; with 0.5 another half each epoch."""
+    """How often each pair of this corpus occurs in an epoch; with 0.5, each epoch takes another half of the corpus."""
 
 
 _KINDS = {
@@ -185,7 +188,7 @@ _FIELDS = {"source_field", "target_field"}
 
 
 def _kind_of_corpus(value: Any) -> str | None:
-    """The kind of a corpus by the keys that are there; None if they are those of several kinds, or tell nothing."""
+    """The kind of a corpus by its keys; None if they belong to several kinds or to none in particular."""
     for tag, model in (("[text]", Corpus), ("[table]", Table), ("[hub]", HubSet)):
         if isinstance(value, model):
             return tag
@@ -195,7 +198,7 @@ def _kind_of_corpus(value: Any) -> str | None:
     if not kinds and _FIELDS & value.keys():
         return "[table]"
     if not kinds and value.keys() - {"weight"}:
-        return "[text]"  # whose keys are misspelt
+        return "[text]"  # with misspelt keys
     return kinds[0] if len(kinds) == 1 else None
 
 
@@ -213,10 +216,10 @@ Corpora = Annotated[
 
 
 class HoldOut(Section):
-    """Lines of the training corpora, kept out of training; chosen by a hash of the seed and the source text."""
+    """Pairs held out of the training corpora, chosen by a hash of the seed and the source text."""
 
     hold_out: Positive
-    """How many; equal sources stay together, so it can be a few more."""
+    """Number of pairs. Pairs with equal sources stay together, so the set can have a few more."""
 
 
 def _kind_of_part(value: Any) -> str:

@@ -1,8 +1,8 @@
-"""What an unknown key was probably meant to be: a key in the wrong place, a misspelling, or a peer's name for it.
+"""Suggest a valid key for an unknown one: a key in the wrong section, a misspelling, or another toolkit's name.
 
-The valid keys come from the schema. The table holds only what the schema cannot know: what JoeyNMT, fairseq,
-OpenNMT-py and Eole, Sockeye, Marian and Hugging Face call the same things. A key is written with dots, an item of a
-list with its index: `training.warmup_steps`, `data.train[0].source`.
+The valid keys come from the schema. The table has the names that JoeyNMT, fairseq, OpenNMT-py and Eole, Sockeye, Marian
+and Hugging Face use for them. Keys are written with dots, list items with their index: `training.warmup_steps`,
+`data.train[0].source`.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 KEYS = (*_keys(Config), *(f"data.valid.{name}" for name in HoldOut.model_fields))
-"""Every key of the schema with dots, the sections themselves included."""
+"""Every key of the schema, written with dots; sections are included."""
 
 PEERS = {
     "training": "optim optimization optimizer trainer",
@@ -78,7 +78,7 @@ PEERS = {
     "training.patience": "early_stopping max_num_checkpoint_not_improved",
     "decoding.beam_size": "beam num_beams",
     "decoding.length_penalty": "beam_alpha alpha lenpen length_penalty_alpha normalize",
-    # Names whose formula is not the one used here by default, or was chosen by a second key.
+    # In other toolkits these names imply a formula other than our default, or a second key chooses the formula.
     "decoding.length_penalty_type": "alpha lenpen length_penalty_alpha normalize",
     "decoding.n_best": "nbest_size num_return_sequences",
     "decoding.max_length_a": "max_len_a max_length_ratio max_length_factor max_output_length_num_stds "
@@ -86,11 +86,11 @@ PEERS = {
     "decoding.max_length_b": "max_len_b max_output_length max_new_tokens",
     "evaluation.metrics": "valid_metrics",
 }
-"""A key, or a section, to what the peers call it. A name under several keys is set by all of them together."""
+"""The names in other toolkits of each key or section. A name listed under several keys needs all of these keys."""
 
 
 def suggest(key: str) -> str | None:
-    """What to tell someone who wrote this unknown key, as the second half of a sentence; None when nothing is near."""
+    """A hint for an unknown key, as the second half of a sentence; None if no valid key is similar."""
     keys = meant(key)
     section, _, name = key.rpartition(".")
     if not keys:
@@ -111,7 +111,7 @@ def suggest(key: str) -> str | None:
 
 
 def meant(key: str) -> tuple[str, ...]:
-    """The valid keys that an unknown one most likely stands for: none, one, or several for a peer's name."""
+    """The valid keys that an unknown one most likely stands for: none, one, or several for another toolkit's name."""
     section, _, name = key.rpartition(".")
     if section.endswith("]"):
         return tuple(f"{section}.{near}" for near in get_close_matches(name, _CORPUS, n=1))
@@ -119,7 +119,7 @@ def meant(key: str) -> tuple[str, ...]:
         return (key,)
     if key.startswith("data.") and section.count(".") > 0:
         part, _, rest = key.removeprefix("data.").partition(".")
-        if part != "test" and _misspelt("data", part) == ("data.test",):  # whose keys are the names of sets
+        if part != "test" and _misspelt("data", part) == ("data.test",):  # keys below data.test are names of sets
             return (f"data.test.{rest}",)
     if own := _OWN.get(_squashed(name)):
         return (own,)
@@ -127,7 +127,7 @@ def meant(key: str) -> tuple[str, ...]:
 
 
 def siblings(key: str) -> tuple[str, ...]:
-    """The names that can stand where `key` stands; none when there is no such section."""
+    """The valid names in the section of `key`; empty if there is no such section."""
     section, _, _ = key.rpartition(".")
     if section.endswith("]"):
         return _CORPUS
@@ -153,7 +153,7 @@ def _last(key: str) -> str:
 
 
 def _squashed(name: str) -> str:
-    """Peers write one name as `max_tokens`, `max-tokens`, `--max-tokens` or `maxTokens`."""
+    """Normalise a name: toolkits write it as `max_tokens`, `max-tokens`, `--max-tokens` or `maxTokens`."""
     return name.lower().replace("-", "").replace("_", "")
 
 

@@ -1,7 +1,7 @@
-"""A YAML file and `--set` overrides in, a frozen `Config` with absolute paths out; or all that is wrong, at once.
+"""Load a YAML file and `--set` overrides into a frozen `Config` with absolute paths, or report all errors at once.
 
-The plain values of the text, each with the place it was written at, are changed by the overrides and judged by the
-schema; what it refuses is put into plain words, one line an error, each with its place.
+The YAML text becomes plain values, each with its place in the file. The overrides change these values, and the schema
+validates them. Each error becomes one line in plain words, with its place.
 """
 
 import re
@@ -20,31 +20,31 @@ from transformer_cli.config.schema import Config, DecodingConfig, TokenizerConfi
 from transformer_cli.config.yaml_text import Document, Loc, Unusable, YamlError, dotted, printable, shown, to_yaml
 from transformer_cli.errors import ConfigError
 
-# pydantic's marks, of a name in a mapping or of the kind of a part, a corpus or a list of files
+# Parts of pydantic's error locations that are not keys: a key of a mapping, and the tags of unions.
 _MARKS = ("[key]", "[files]", "[hold_out]", "[text]", "[table]", "[hub]", "[file]", "[list]")
 CORPORA = "a list of {source: FILE, target: FILE}"
 PART = f"{CORPORA}, or {{hold_out: NUMBER}}"
-_FILES = {"source", "target", "path", "hub"}  # the keys of a corpus that name files
+_FILES = {"source", "target", "path", "hub"}  # keys of a corpus that name files
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a configuration; `overrides` are the `section.key=VALUE` of `--set`, the later ones winning.
+    """Read a configuration. `overrides` are the `section.key=VALUE` of `--set`; the last one for a key wins.
 
-    Raises ConfigError with all that is wrong, one error a line.
+    Raises ConfigError with all errors, one per line.
     """
     return load_with_places(path, overrides)[0]
 
 
 def load_with_places(path: Path, overrides: Sequence[str] = ()) -> tuple[Config, dict[Loc, str]]:
-    """As `load_config`, and for what was written where it was: `FILE:LINE`, or the `--set`."""
+    """Like `load_config`, and also the place of every value that was set: `FILE:LINE`, or the `--set`."""
     draft = _read(path, overrides)
     return _accepted(draft, _validate(draft)), {loc: place.shown for loc, place in draft.places.items()}
 
 
 def load_training_config(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a configuration to train by: as `load_config`, and the data must be named and the files be there.
+    """Read a configuration for training: like `load_config`, but the data must be given and its files must exist.
 
-    Raises ConfigError with all that is wrong, one error a line.
+    Raises ConfigError with all errors, one per line.
     """
     draft = _read(path, overrides)
     config = _validate(draft)
@@ -53,12 +53,12 @@ def load_training_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def dump_config(config: Config) -> str:
-    """YAML with every key, in the order of the schema, that reads back to an equal `Config`."""
+    """YAML with every key, in the order of the schema; loading it gives an equal `Config`."""
     return to_yaml(config.model_dump())
 
 
 def config_from_plain(values: Mapping[str, Any]) -> Config:
-    """The configuration that a model file holds as plain values. ConfigError when this version cannot read it."""
+    """The configuration stored in a model file as plain values. ConfigError if this version cannot read it."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -66,7 +66,7 @@ def config_from_plain(values: Mapping[str, Any]) -> Config:
 
 
 def tokenizer_settings(**values: Any) -> TokenizerConfig:
-    """Settings from the flags of a command. ConfigError for impossible ones."""
+    """Tokenizer settings from command-line flags. ConfigError if they are invalid."""
     try:
         return TokenizerConfig.model_validate(values)
     except ValidationError as error:
@@ -74,7 +74,7 @@ def tokenizer_settings(**values: Any) -> TokenizerConfig:
 
 
 def override_decoding(settings: DecodingConfig, changes: Mapping[str, Any]) -> DecodingConfig:
-    """Decoding settings with some keys changed, as by flags on the command line. ConfigError for impossible ones."""
+    """Decoding settings with some keys changed by command-line flags. ConfigError if they are invalid."""
     try:
         return DecodingConfig.model_validate({**settings.model_dump(), **changes})
     except ValidationError as error:
@@ -91,40 +91,40 @@ def _about_flag(detail: ErrorDetails) -> str:
     if detail["type"] == "conflict":
         words: str = detail["ctx"]["message"]
         return words
-    flag = "--" + str(detail["loc"][0]).replace("_", "-").replace("symbols", "symbol")  # which may be repeated
+    flag = "--" + str(detail["loc"][0]).replace("_", "-").replace("symbols", "symbol")  # repeatable
     return f"{flag} {_wanted(detail, detail['loc'])}, not {shown(detail['input'])}"
 
 
-# --- A configuration on its way ---------------------------------------------------------------------------------------
+# --- An unvalidated configuration -------------------------------------------------------------------------------------
 
 
 class _Place(NamedTuple):
-    """Where something was written. The file's lines come first, then the overrides as they were given."""
+    """The place of a value. Places sort by (group, position): the lines of the file, then the overrides in order."""
 
     group: int
     position: int
     shown: str
     key: str = ""
-    """The key that an override names, so that it need not be said twice."""
+    """The key of an override, which messages then need not repeat."""
 
 
 @dataclass
 class _Draft:
-    """Plain values, the place of each, and what is wrong so far."""
+    """Plain values, their places, and the errors so far."""
 
     path: Path
     tree: dict[str, Any] = field(default_factory=dict)
     places: dict[Loc, _Place] = field(default_factory=dict)
     errors: list[tuple[_Place, str]] = field(default_factory=list)
     meant: set[str] = field(default_factory=set)
-    """Keys that an unknown key was probably meant to be; their absence is no second error."""
+    """Keys that unknown keys probably stand for; they are not reported as missing."""
 
     def line(self, number: int) -> _Place:
-        """A line of the file; 0 is the file as a whole."""
+        """The place of a line of the file; 0 is the whole file."""
         return _Place(0, number, f"{self.path}:{number}" if number else str(self.path))
 
     def report(self, loc: Loc, words: str, at: _Place | None = None) -> None:
-        """Note an error at `loc`, by default at the place of the value or of the nearest one around it."""
+        """Add an error about `loc`; `at` defaults to the place of the value or of its nearest enclosing value."""
         place = at or self.nearest(loc)
         key = dotted(loc)
         subject = "" if key in ("", place.key) else f"{key}: "
@@ -184,7 +184,7 @@ def _accepted(draft: _Draft, config: Config | None) -> Config:
 
 
 def _override(draft: _Draft, index: int, override: str) -> None:
-    """Put one `section.key=VALUE` into the draft; an empty VALUE takes the key out of it."""
+    """Apply one `section.key=VALUE` to the draft; an empty VALUE removes the key."""
     key, equals, value = override.partition("=")
     key = key.strip()
     place = _Place(1, index, f"--set {printable(override)}", key)
@@ -204,7 +204,7 @@ def _override(draft: _Draft, index: int, override: str) -> None:
 def _path_of(key: str) -> Loc | None:
     if key in hints.KEYS:
         return tuple(key.split("."))
-    if key.startswith("data.test."):  # the one key whose own keys are names, which may have dots
+    if key.startswith("data.test."):  # its keys are free names, which may have dots
         name = key.removeprefix("data.test.")
         held_out = name.removesuffix(".hold_out")
         return ("data", "test", name) if held_out == name else ("data", "test", held_out, "hold_out")
@@ -219,7 +219,7 @@ def _put(draft: _Draft, loc: Loc, document: Document, place: _Place) -> None:
             parent[part] = {}  # `data.valid` may be a list or a mapping
         parent = parent.setdefault(part, {})
         if not isinstance(parent, dict):
-            return  # the schema will refuse what stands there
+            return  # the schema rejects the value here
     draft.places = {other: known for other, known in draft.places.items() if other[: len(loc)] != loc}
     if document.empty:
         parent.pop(loc[-1], None)
@@ -230,14 +230,14 @@ def _put(draft: _Draft, loc: Loc, document: Document, place: _Place) -> None:
         draft.report((*loc, *flaw.loc), flaw.words)
 
 
-# --- What the schema says ---------------------------------------------------------------------------------------------
+# --- Validation by the schema -----------------------------------------------------------------------------------------
 
 
 def _validate(draft: _Draft) -> Config | None:
-    """The configuration, or None once what the schema refuses has been reported.
+    """Validate the draft. Returns the configuration, or None after reporting the schema's errors.
 
-    Unknown keys are reported, taken out and the rest judged again, for a section with an unknown key is not checked
-    for conflicts. Bad values stay in: without them, conflicts would turn up that nobody wrote.
+    Unknown keys are reported and removed, and the rest is validated again, because pydantic does not check a section
+    with an unknown key for conflicts. Invalid values are kept: removing them could cause conflicts with defaults.
     """
     tree = {"name": draft.path.stem, **draft.tree}
     try:
@@ -270,7 +270,7 @@ def _take_out(tree: Any, loc: Loc) -> None:
 
 
 def _report_unknown(draft: _Draft, loc: Loc, value: Any) -> None:
-    """Report an unknown key, and of the keys under it those that renaming it would not put right."""
+    """Report an unknown key, and those of the keys below it that would still be unknown after renaming it."""
     key = dotted(loc)
     keys = hints.meant(key)
     draft.report(loc, _unknown(key))
@@ -299,7 +299,7 @@ def _report_refused(draft: _Draft, detail: ErrorDetails) -> None:
         if dotted(loc) not in draft.meant:
             draft.report(loc, "missing")
     elif kind == "union_tag_not_found" and any(key.startswith(f"{dotted(loc)}.") for key in draft.meant):
-        pass  # its keys are misspelt, which has been said
+        pass  # its keys are misspelt, which is reported already
     elif kind == "missing":  # an item of a list of fixed length
         draft.report(loc[:-1], f"{_wanted_list(loc[:-1])}, not {shown(detail['input'])}")
     else:
@@ -307,7 +307,7 @@ def _report_refused(draft: _Draft, detail: ErrorDetails) -> None:
 
 
 def _report_conflict(draft: _Draft, loc: Loc, key: str, message: str) -> None:
-    """Report keys that do not go together, at the first one that was written: `key`, else another the message names."""
+    """Report conflicting keys at the place of `key` or, if it was not set, of another key that the message names."""
     named = [(*loc, *word.split(".")) for word in (key, *re.findall(r"[a-z_]+(?:\.[a-z_]+)*", message))]
     place = next((draft.places[other] for other in named if other in draft.places), None)
     # A message about several sections names its keys in full.
@@ -382,7 +382,7 @@ def _remedy(detail: ErrorDetails) -> str:
 
 
 def _check_data(draft: _Draft) -> None:
-    """Report what is missing of the data: by its plain values, since other errors may stand beside."""
+    """Report missing data. Looks at the plain values, since there may be no valid `Config` because of other errors."""
     data = draft.tree.get("data", {})
     if not isinstance(data, dict):
         return
@@ -397,7 +397,7 @@ def _check_data(draft: _Draft) -> None:
         try:
             path = adapter.validate_python(name, context={"base": _base(draft)})
         except ValidationError:
-            continue  # reported with the rest of the schema
+            continue  # the schema reports it
         if trouble := trouble_of_set(name, path) if loc[-1] == "hub" else trouble_of(path):
             draft.report(loc, trouble)
 

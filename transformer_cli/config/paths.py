@@ -1,4 +1,4 @@
-"""Names of files, which can stand for several: which files they are, and why one cannot be read."""
+"""Expand file patterns, and check that files can be read."""
 
 import re
 import stat
@@ -11,20 +11,20 @@ _RELATIVE = "relative paths count from the folder of the YAML file"
 
 
 def matching(path: Path) -> list[Path]:
-    """The files that a name with `*`, `?` or `[…]` stands for, in the order of their names; else the path itself, and
-    also where a file has just this name."""
+    """The files that match a pattern with `*`, `?` or `[…]`, sorted by name; the path itself if it is no pattern or
+    exists under this very name."""
     try:
         if not re.search(r"[*?\[]", str(path)) or path.exists():
             return [path]
-        # What lies above may have such characters in its own name.
+        # Match only below the deepest existing folder, as its own name may have such characters.
         folder = next(parent for parent in path.parents if parent.is_dir())
         return sorted(found for found in folder.glob(str(path.relative_to(folder))) if found.is_file())
     except (OSError, ValueError):
-        return [path]  # whoever opens it will say why that cannot be done
+        return [path]  # opening it gives the error
 
 
 def trouble_of(path: Path) -> str | None:
-    """Why a file, or one of those that the name stands for, cannot be read; None if they can."""
+    """The reason that a file, or one that matches a pattern, cannot be read; None if all can be."""
     found = matching(path)
     if not found:
         return f"no file fits {printable(str(path))}; {_RELATIVE}"
@@ -32,7 +32,8 @@ def trouble_of(path: Path) -> str | None:
 
 
 def trouble_of_set(name: str, path: Path) -> str | None:
-    """Why a set of this name, at this path if it is a folder, cannot be read; None if it may be."""
+    """The reason that a Hugging Face set cannot be read, if it is a folder that does not exist at `path`; else None.
+    A name on the hub is not looked up."""
     if is_folder(name) and not path.is_dir():
         return f"no such folder: {printable(str(path))}; {_RELATIVE}"
     return None

@@ -1,9 +1,8 @@
-"""From the size of a corpus to the numbers that `init` writes, each with its reason.
+"""Choose the settings that `init` writes, by the size of the corpus.
 
-Up to 120,000 pairs they are for a laptop: on two cores each is done within about three quarters of an hour. More text
-takes a day there, or a GPU. Small corpora want small
-models (on Multi30k's 29,000 pairs 2 million parameters are published as better than 49 million), much dropout and few
-pieces; with more text all three change.
+Up to 120,000 pairs the settings suit a laptop: training takes at most about three quarters of an hour on two cores.
+More text takes a day there, or needs a GPU. Small corpora need small models (on Multi30k's 29,000 pairs, 2 million
+parameters are published as better than 49 million), much dropout and a small vocabulary; more text changes all three.
 """
 
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ class Recipe:
 
     @property
     def byte_fallback(self) -> bool:
-        """Bytes for rare characters take 256 pieces: too many of a small vocabulary."""
+        """Whether to use bytes for rare characters; their 256 pieces are too many for a small vocabulary."""
         return self.vocab_size >= 4000
 
 

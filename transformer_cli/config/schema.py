@@ -1,8 +1,8 @@
-"""Every key of the configuration: its name, type, default and meaning, and nothing else.
+"""The schema of the configuration: the name, type, default and meaning of every key.
 
-The models are frozen and pure: no file is opened and no device asked here. `load.py` reads a YAML into them and turns
-what they refuse into messages with line numbers. A default stands here once and nowhere else; a key left out has the
-value of the base model of "Attention Is All You Need" unless the text beside it says otherwise.
+The models are frozen and pure: they open no file and query no device. `load.py` fills them from YAML and turns their
+errors into messages with line numbers. Defaults are defined only here. The architecture, dropout, Adam, the learning
+rate, label smoothing, beam size and length penalty default to the base model of "Attention Is All You Need".
 """
 
 from typing import Annotated, Literal, Self
@@ -27,52 +27,52 @@ Language = Annotated[str, Field(pattern=LANGUAGE_TAG)]
 
 
 class FilterConfig(Section):
-    """What else to leave out of training, beside pairs with an empty side and those over `max_length`; all counted."""
+    """Optional filters, besides those for empty sides and `max_length`. Pairs left out are counted by reason."""
 
     length_ratio: Annotated[float, Field(gt=1.0)] | None = None
-    """Pairs of which one side has more than this many times the letters of the other, 10 being added to both. A Chinese
-    character counts as three letters, a Japanese or Korean one as two. 3.0 is usual."""
+    """Leave out pairs where one side has more than this many times the letters of the other, after adding 10 to both. A
+    Chinese character counts as three letters, a Japanese or Korean one as two. 3.0 is usual."""
     identical: bool = False
-    """Pairs whose sides are equal."""
+    """Leave out pairs whose two sides are equal."""
     duplicates: bool = False
-    """Pairs that were there before, both sides equal. Takes 8 to 16 bytes of memory for each different pair."""
+    """Leave out repetitions of a pair, with both sides equal. Takes 8 to 16 bytes of memory per distinct pair."""
     overlap: bool = False
-    """Pairs whose source stands in the validation or a test set."""
+    """Leave out pairs whose source also occurs in the validation set or a test set."""
     script: bool = False
-    """Pairs of which one side is mostly in a script that its language is not written in, as far as the language is
-    known here; `sr-Latn` expects one script."""
+    """Leave out pairs with a side whose letters are mostly in a script that its language is not written in. Unknown
+    languages pass; a script subtag such as in `sr-Latn` restricts the language to that script."""
 
 
 class DataConfig(Section):
-    """Where the text lies."""
+    """The training, validation and test text."""
 
     source_lang: Language = "und"
-    """Language of the source, a BCP-47 tag such as `en` or `pt-BR`; `und` when it has none."""
+    """Language of the source, a BCP-47 tag such as `en` or `pt-BR`; `und` if undetermined."""
     target_lang: Language = "und"
-    """Language of the target; it chooses the tokenizer of the metrics (`zh` for Chinese)."""
+    """Language of the target; it selects the tokenizer of BLEU (`zh` for Chinese)."""
     train: Corpora = ()
-    """Corpora to train on: a list of `{source: FILE, target: FILE}` (text, one sentence a line), `{path: FILE,
+    """Corpora to train on: a list of `{source: FILE, target: FILE}` (text, one sentence per line), `{path: FILE,
     source_field: NAME, target_field: NAME}` (TSV, CSV, JSON, Parquet) and `{hub: NAME, split: NAME, source_field: NAME,
-    target_field: NAME}` (Hugging Face), mixed as you like; see below."""
+    target_field: NAME}` (Hugging Face), in any mixture; see below."""
     valid: Part = ()
-    """What measures progress and chooses the best checkpoint: corpora like those of `train`, or `{hold_out: N}` for N
-    lines kept out of `train`. Never trained on."""
+    """Validation set, which measures progress and selects the best checkpoint: corpora like those of `train`, or
+    `{hold_out: N}` for N pairs held out of `train`."""
     test: dict[FileName, Part] = {}  # noqa: RUF012, pydantic gives each model its own
-    """Named test sets, each corpora or `{hold_out: N}`, translated and scored once, after training. The first one's
-    score is the last line printed."""
+    """Test sets by name, each a list of corpora or `{hold_out: N}`. They are translated and scored once, after
+    training. The last line printed is the score of the first one."""
     max_length: Positive = 256
-    """Training pairs with more pieces than this on either side are left out, and counted."""
+    """Maximum number of pieces on each side of a training pair; longer pairs are left out and counted."""
     filters: FilterConfig = FilterConfig()
     errors: Literal["strict", "replace"] = "strict"
-    """What to do with bytes that are not UTF-8: stop and name them, or put U+FFFD in their place and count the
-    lines."""
+    """How to treat bytes that are not UTF-8: `strict` stops with their position; `replace` puts U+FFFD in their place
+    and logs the number of lines."""
     cache_dir: FilePath | None = None
-    """Folder where the trained tokenizer and the token ids are kept for the next start. Left out: `transformer_cli` in
-    the user's cache folder."""
+    """Folder that caches the trained tokenizer and the token ids for the next start. Left out: `transformer_cli` in the
+    user's cache folder."""
 
     @property
     def stream(self) -> HubSet | None:
-        """The set that is streamed in training, if one is."""
+        """The set that is streamed in training, if there is one."""
         return next((corpus for corpus in self.train if isinstance(corpus, HubSet) and corpus.streaming), None)
 
     @model_validator(mode="after")
@@ -109,37 +109,41 @@ class DataConfig(Section):
 
 
 class TokenizerConfig(Section):
-    """The SentencePiece model, trained on the training text unless `model` names one that is there."""
+    """The SentencePiece tokenizer. It is trained on the training text unless `model` names an existing one."""
 
     vocab_size: Annotated[int, Field(ge=5, le=1_000_000)] = 8000
-    """Pieces, the four special ones included; with `shared: false`, of each side. A corpus too small for it gets as
-    many as it allows, with a notice."""
+    """Number of pieces, including the four special ones; with `shared: false`, of each side. If the corpus is too small
+    for it, there are fewer pieces, and a warning is logged."""
     model_type: Literal["unigram", "bpe", "char", "word"] = "unigram"
-    """How pieces are found; or every character is one, or every word."""
+    """Segmentation algorithm: unigram language model, byte-pair encoding, characters, or whole words."""
     shared: bool = True
-    """One vocabulary for both languages, or one for each."""
+    """Use one vocabulary for both languages, or one for each."""
     byte_fallback: bool = False
-    """Spell unknown characters as bytes (256 more pieces) instead of giving up on them."""
+    """Encode unknown characters as bytes (256 more pieces) instead of as the unknown piece."""
     normalization: Literal["clean", "identity", "nfkc", "nmt_nfkc"] = "clean"
-    """What happens to text before it is cut. `clean`: canonical composition, every kind of space becomes one space,
-    control and zero-width characters vanish, full-width punctuation stays. The others are SentencePiece's own rules."""
+    """Normalisation of text before it is tokenised. `clean` composes characters (NFC), replaces every kind of space by
+    a plain one, merges spaces, removes control and zero-width characters, and keeps full-width punctuation. The others
+    are SentencePiece's own rules."""
     character_coverage: Annotated[float, Field(ge=0.98, le=1.0)] = 1.0
-    """Share of the training text's characters that get a piece of their own. Below 1 the rarest are unknown (or bytes):
-    0.9995 suits Chinese and Japanese, and large corpora with stray characters of other scripts."""
+    """Share of the characters of the training text that get a piece of their own. Below 1, the rarest characters are
+    unknown (or bytes): 0.9995 suits Chinese and Japanese, and large corpora with stray characters of other scripts."""
     user_defined_symbols: Annotated[tuple[Symbol, ...], BeforeValidator(as_tuple)] = ()
-    """Texts without spaces, such as `<2de>`, that are one piece wherever they stand."""
+    """Strings without spaces, such as `<2de>`, that are always one piece."""
     sample_lines: Positive = 400_000
-    """Most lines of the training text that the pieces are found in, both languages together: a random sample of a
-    larger text. SentencePiece needs some 25 times their size in memory, about 1.2 GB for as many lines of 25 pieces."""
+    """Maximum number of lines to train the tokenizer on, in both languages together, or in each with `shared: false`. A
+    larger text is sampled at random. SentencePiece needs about 25 times the size of these lines in memory: 1.2 GB for
+    the default with 25 pieces per line."""
     model: FilePath | None = None
-    """SentencePiece model to use instead of training one, with the ids 0 to 3 for padding, unknown, start and end; then
-    the keys above, but for `shared`, have no part. With `shared: false`, the source's."""
+    """Existing SentencePiece model to use instead of training one. It must have the ids 0 to 3 for padding, unknown,
+    start and end. The keys above, except `shared`, then have no effect. With `shared: false`, the model of the
+    source."""
     target_model: FilePath | None = None
-    """With `shared: false`, the target's."""
+    """Existing SentencePiece model of the target, with `shared: false`."""
     sampling_alpha: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    """Cut training text into other pieces each epoch, both sides (subword regularisation). `unigram`: drawn with
-    probabilities to this power, so that less than 1 makes them shorter and more: some 8 % at 0.5, 25 % at 0.3, twice as
-    many at 0.1. `bpe`: the share of merges left out, often 0.1. Left out: always the best pieces."""
+    """Segment the training text differently each epoch, on both sides (subword regularisation). `unigram`: power of the
+    probabilities to draw segmentations with; lower values give more and shorter pieces: about 8 % more at 0.5, 25 % at
+    0.3, twice as many at 0.1. `bpe`: the share of merges left out (BPE dropout), often 0.1. Left out: always the best
+    segmentation."""
 
     @model_validator(mode="after")
     def _symbols_are_new(self) -> Self:
@@ -169,36 +173,37 @@ class TokenizerConfig(Section):
 
 
 class ModelConfig(Section):
-    """The Transformer."""
+    """The architecture of the Transformer."""
 
     d_model: Size = 512
     """Width of the embeddings and of every layer."""
     ffn_dim: Size = 2048
     """Inner width of the feed-forward blocks."""
     num_heads: Size = 8
-    """Attention heads; they share `d_model` between them."""
+    """Number of attention heads; each has the width `d_model` / `num_heads`."""
     encoder_layers: Size = 6
-    """Layers of the encoder."""
+    """Number of encoder layers."""
     decoder_layers: Size = 6
-    """Layers of the decoder. Fewer than the encoder's translate faster."""
+    """Number of decoder layers. Fewer of them than encoder layers make translation faster."""
     norm: Literal["post", "pre"] = "post"
     """LayerNorm after each residual sum (the paper) or before each block (easier to train deep)."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """Sinusoidal positions work at any length; learned ones end at `max_positions`."""
+    """Position encoding: sinusoidal, for any length, or learned, up to `max_positions`."""
     activation: Literal["relu", "gelu", "swish"] = "relu"
-    """Non-linearity of the feed-forward blocks."""
+    """Activation function of the feed-forward blocks."""
     dropout: Share = 0.1
-    """On the output of every block, before it is added to its input."""
+    """Dropout on the output of every block, before the residual sum."""
     attention_dropout: Share = 0.0
-    """On the attention weights."""
+    """Dropout on the attention weights."""
     activation_dropout: Share = 0.0
-    """Inside the feed-forward blocks."""
+    """Dropout after the activation function of the feed-forward blocks."""
     embedding_dropout: Share | None = None
-    """On the sum of embedding and position. Left out: the same as `dropout`."""
+    """Dropout on the sum of embedding and position. Left out: the same as `dropout`."""
     tie_embeddings: Literal["all", "target", "none"] = "all"
-    """Source, target and output share one matrix; only target and output; or none. `all` needs a shared vocabulary."""
+    """Share one matrix between source embedding, target embedding and output projection (`all`, which needs a shared
+    vocabulary), between the last two (`target`), or not at all (`none`)."""
     max_positions: Size = 1024
-    """Longest sequence that learned positions can take."""
+    """Maximum sequence length with learned positions."""
 
     @model_validator(mode="after")
     def _widths_fit(self) -> Self:
@@ -217,36 +222,36 @@ class TrainingConfig(Section):
     """The optimisation, and when to log, validate, save and stop. A step is one optimizer update."""
 
     batch_type: Literal["tokens", "sentences"] = "tokens"
-    """What `batch_size` counts."""
+    """Unit of `batch_size`."""
     batch_size: Positive = 4096
-    """With `tokens`: the most cells of a batch, padding included: sentences x longest side. With `sentences`: pairs."""
+    """Maximum size of a batch: in `tokens`, sentences x longest side, padding included; in `sentences`, pairs."""
     gradient_accumulation_steps: Positive = 1
-    """Batches of `batch_size` whose gradients make one step."""
+    """Number of batches of `batch_size` whose gradients are accumulated for one step."""
     activation_checkpointing: bool = False
-    """Compute the inside of each layer again in the backward pass instead of keeping it: less memory, more time."""
+    """Recompute the activations of each layer in the backward pass instead of storing them: less memory, more time."""
     compile: bool = False
-    """Let torch.compile translate the model for the device: a slow start, meant for long runs on a GPU. Needs a C++
+    """Compile the model with torch.compile. The start is slow, so this is meant for long runs on a GPU. Needs a C++
     compiler."""
     init_from: FilePath | None = None
-    """Run, model file or checkpoint whose weights and tokenizer to start from (fine-tuning). The `tokenizer` and
-    `model` sections may be left out; what they say must fit."""
+    """Run, model file or checkpoint whose weights and tokenizer to start from (fine-tuning). The sections `tokenizer`
+    and `model` may be left out; keys given there must match."""
     max_steps: Positive = 20000
-    """Steps at which training ends."""
+    """Number of steps after which training ends."""
     max_epochs: Positive | None = None
-    """Passes over the training pairs at which training ends."""
+    """Number of epochs (passes over the training pairs) after which training ends."""
     max_hours: Annotated[float, Field(gt=0.0)] | None = None
-    """Hours of training, resumed ones counted in, at which it ends."""
+    """Hours of training after which it ends, including the hours before a resume."""
     lr_schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = "noam"
-    """Learning rate over the steps, after a linear warm-up."""
+    """Learning rate schedule after the linear warm-up."""
     noam_factor: Annotated[float, Field(gt=0.0)] | None = None
-    """Multiplies the paper's rate, `d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)`; 1 when left out. Only
-    for `noam`."""
+    """Factor on the paper's learning rate, `d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)`; 1 if left out.
+    Only for `noam`."""
     learning_rate: Annotated[float, Field(gt=0.0)] | None = None
-    """Highest learning rate, reached at the end of the warm-up. Needed by every schedule but `noam`."""
+    """Maximum learning rate, reached at the end of the warm-up. Required by every schedule but `noam`."""
     warmup_steps: Count = 4000
-    """Steps of linear warm-up; 0 means none, which `noam` cannot do."""
+    """Number of steps of linear learning-rate warm-up; 0 means none, which `noam` does not support."""
     label_smoothing: Share = 0.1
-    """Probability taken from the right piece and spread evenly over the others, padding excepted."""
+    """Probability taken from the correct piece and spread evenly over all others except padding."""
     adam_betas: Annotated[tuple[Share, Share], BeforeValidator(as_tuple)] = (0.9, 0.98)
     """Adam's decay rates."""
     adam_eps: Annotated[float, Field(gt=0.0)] = 1e-9
@@ -254,26 +259,28 @@ class TrainingConfig(Section):
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
     """Decoupled weight decay (AdamW)."""
     clip_grad_norm: Annotated[float, Field(gt=0.0)] | None = 1.0
-    """Longest gradient; a longer one is scaled down to it. `null`: never."""
+    """Maximum gradient norm; a larger gradient is scaled down to it. `null`: no clipping."""
     valid_steps: Positive = 500
     """Steps between validations."""
     save_steps: Positive | None = None
-    """Steps between checkpoints. Left out: the same as `valid_steps`. A new best and the end are saved besides."""
+    """Steps between checkpoints. Left out: the same as `valid_steps`. A checkpoint is also saved at a new best and at
+    the end."""
     log_steps: Positive = 50
     """Steps between log lines."""
     tensorboard: bool = False
-    """Also write what metrics.jsonl has into the run's folder `tensorboard`. Needs `pip install
+    """Write the content of metrics.jsonl to the run's folder `tensorboard` too. Needs `pip install
     "transformer-cli[tensorboard]"`."""
     keep_last: Positive = 5
-    """Latest checkpoints that are kept."""
+    """Number of latest checkpoints to keep."""
     keep_best: Count = 1
-    """Best checkpoints that are kept besides: with them a model file that is lost comes back on `--resume`."""
+    """Number of best checkpoints to keep in addition; `--resume` can restore a lost model file from them."""
     average_last: Positive = 5
-    """Latest checkpoints averaged at the end; the average is used if it validates better than the best. 1: never."""
+    """Number of latest checkpoints to average at the end. The average is used if its validation is better than the
+    best. 1: no averaging."""
     best_metric: Literal["bleu", "chrf", "loss"] = "bleu"
-    """What makes a checkpoint the best. A score below 1 is noise: until it is there, the validation loss decides."""
+    """Metric that selects the best checkpoint. A score below 1 is noise: the validation loss decides until then."""
     patience: Positive | None = 10
-    """Validations without a new best after which training ends. `null`: never."""
+    """Number of validations without a new best after which training ends. `null`: unlimited."""
 
     @model_validator(mode="after")
     def _rate_has_one_source(self) -> Self:
@@ -311,28 +318,28 @@ class TrainingConfig(Section):
 
 
 class DecodingConfig(Section):
-    """How translations are searched for."""
+    """Beam search and its constraints."""
 
     beam_size: Positive = 4
-    """Hypotheses kept alive; 1 is greedy search."""
+    """Number of hypotheses in the beam; 1 is greedy search."""
     length_penalty: Annotated[float, Field(ge=0.0)] = 0.6
-    """Alpha in score = log-probability / lp(n), where n counts the pieces of the translation and its end symbol, never
-    the start symbol or padding. 0 leaves the log-probability; larger values favour longer translations."""
+    """Alpha in score = log-probability / lp(n), where n is the number of pieces of the translation including its end
+    symbol, without the start symbol and padding. 0 means no penalty; larger values favour longer translations."""
     length_penalty_type: Literal["wu", "avg", "none"] = "wu"
-    """lp(n): `wu` ((5 + n) / 6)^alpha, `avg` n^alpha, `none` 1."""
+    """Formula of lp(n): `wu` ((5 + n) / 6)^alpha, `avg` n^alpha, `none` 1."""
     max_length_a: Annotated[float, Field(ge=0.0, le=1000.0)] = 2.0
-    """A translation has at most max_length_a x source pieces + max_length_b steps, its end symbol being one."""
+    """A translation has at most max_length_a x source pieces + max_length_b pieces, including its end symbol."""
     max_length_b: Size = 10
     """See `max_length_a`."""
     n_best: Positive = 1
-    """Translations given for each line."""
+    """Number of translations to output for each line."""
     min_length: Count = 0
-    """Pieces before which a translation does not end."""
+    """Minimum number of pieces of a translation, without its end symbol."""
     no_repeat_ngram_size: Count = 0
-    """No sequence of so many pieces comes twice in a translation; 0: any may."""
+    """Length of the n-grams of pieces that may occur only once in a translation; 0: no restriction."""
     repetition_penalty: Annotated[float, Field(ge=1.0)] = 1.0
-    """Above 1, pieces that a translation already has become less likely: a logit is divided by this number if it is
-    positive and multiplied if not. Scores then contain the penalty."""
+    """Above 1, pieces that are already in a translation become less likely: a positive logit is divided by this number,
+    a negative one multiplied by it. Scores then include the penalty."""
 
     @model_validator(mode="after")
     def _enough_hypotheses(self) -> Self:
@@ -348,29 +355,29 @@ MetricTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-m
 
 
 class EvaluationConfig(Section):
-    """How translations are scored."""
+    """The metrics that score translations."""
 
     metrics: Annotated[tuple[Metric, ...], BeforeValidator(as_tuple), Field(min_length=1)] = ("bleu", "chrf")
-    """Scores to compute."""
+    """Metrics to compute."""
     valid_beam_size: Positive = 1
-    """Beam of the translations made at a validation."""
+    """Beam size of the translations at each validation."""
     tokenize: MetricTokenizer | None = None
-    """BLEU's tokenizer. Left out: by target language (zh: `zh`, ja: `ja-mecab`, ko: `ko-mecab`, others `13a`)."""
+    """BLEU's tokenizer. Left out: by target language (zh: `zh`, ja: `ja-mecab`, ko: `ko-mecab`, others: `13a`)."""
     lowercase: bool = False
-    """Compare in lower case."""
+    """Ignore case in BLEU."""
 
 
 class Config(Section):
     """One experiment."""
 
     name: FileName
-    """Name of the run; it is kept in `runs/NAME`. Left out: the name of the YAML file."""
+    """Name of the run, which is saved in `runs/NAME`. Left out: the name of the YAML file."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
-    """Everything random follows from it."""
+    """Random seed for everything."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Where to compute; `auto` takes the best that is there."""
+    """Device to compute on; `auto` takes the first available one of cuda, mps and cpu."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Number format of training; `auto` takes the fastest that is safe on the device."""
+    """Number format of training; `auto` is bf16 where the device supports it natively and gains from it, else fp32."""
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()

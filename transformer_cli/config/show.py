@@ -1,4 +1,4 @@
-"""The configuration as a person or an editor wants to see it: every value and its origin, and a JSON Schema."""
+"""Show a configuration: every value with its origin, the differences from the defaults, and the JSON Schema."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,10 +9,10 @@ from transformer_cli.config.schema import Config, Section
 from transformer_cli.config.yaml_text import Loc, printable, to_yaml
 
 _INDENT = "  "
-_ONE_OF_KINDS = ("valid",)  # a section where lines are held out, else a list
-_COLUMN = 48  # where the comments begin, if the values leave room
+_ONE_OF_KINDS = ("valid",)  # keys that hold either a section (`hold_out`) or a list
+_COLUMN = 48  # column of the comments, unless a value is longer
 
-# What a key that was left out stands for, where that follows from other keys: the value, and from what.
+# Keys whose value, if left out, is computed from other keys: the value, and its origin.
 _COMPUTED: dict[Loc, Callable[[Config], tuple[Any, str]]] = {
     ("name",): lambda config: (config.name, "the name of the file"),
     ("model", "embedding_dropout"): lambda config: (config.model.dropout, "model.dropout"),
@@ -21,17 +21,17 @@ _COMPUTED: dict[Loc, Callable[[Config], tuple[Any, str]]] = {
 
 
 def show_config(path: Path, overrides: Sequence[str] = ()) -> Iterator[str]:
-    """Lines of YAML with every key and, as a comment, where its value comes from: a line of the file, a `--set`, the
-    default, or other keys it is computed from. They can be read as a configuration again.
+    """Lines of YAML with every key and, as a comment, the origin of its value: a line of the file, a `--set`, the
+    default, or the keys it is computed from. They can be loaded as a configuration again.
 
-    Raises ConfigError with all that is wrong.
+    Raises ConfigError with all errors.
     """
     config, places = load_with_places(path, overrides)
     return _section(config, (), config, places)
 
 
 def _section(section: Section, around: Loc, config: Config, places: Mapping[Loc, str]) -> Iterator[str]:
-    """The keys of a section, which stands at `around`."""
+    """The lines of a section at the location `around`."""
     plain = section.model_dump()
     for key, value in section:
         loc = (*around, key)
@@ -61,14 +61,14 @@ def _line(text: str, around: Loc) -> str:
 
 
 def _place(loc: Loc, places: Mapping[Loc, str]) -> str:
-    """Where a value was written, or what it was written in, as by `--set model={d_model: 64}`."""
+    """The place of a value or of its nearest enclosing value that has one, as with `--set model={d_model: 64}`."""
     while loc not in places:
         loc = loc[:-1]
     return places[loc]
 
 
 def differences(config: Config) -> dict[str, tuple[Any, Any]]:
-    """By key, the plain value and the default of every setting that is not its default."""
+    """The plain value and the default of every setting that differs from its default, by dotted key."""
     return dict(_differences(config, ()))
 
 
@@ -84,16 +84,16 @@ def _differences(section: Section, around: Loc) -> Iterator[tuple[str, tuple[Any
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of the configuration file, with the meaning of each key as its description."""
+    """The JSON Schema of the configuration file, with the docstring of each key as its description."""
     schema = _plain(Config.model_json_schema())
-    # The name of the file stands for it.
+    # `name` defaults to the name of the file.
     schema["required"] = [key for key in schema.get("required", []) if key != "name"]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def _plain(node: Any) -> Any:
-    """Without what pydantic adds for itself: titles made of names, line breaks in descriptions, the defaults of whole
-    sections; and a least length of a list under its own name."""
+    """Simplify pydantic's schema: drop generated titles, line breaks in descriptions and the defaults of whole
+    sections, and rename `minLength` of arrays to `minItems`."""
     if isinstance(node, list):
         return [_plain(item) for item in node]
     if not isinstance(node, dict):

@@ -1,7 +1,7 @@
-"""YAML text to plain values and back: a small, predictable YAML, with the line of every value.
+"""Parse and write a small, predictable subset of YAML, with the line of every value.
 
-Unquoted words mean what a configuration needs: `1e-4` is a number, `no` is Norwegian. What invites mistakes or attacks
-is refused: a key given twice, anchors and aliases, tags, a second document, deep nesting.
+Unquoted words mean what a configuration needs: `1e-4` is a number, `no` is Norwegian. Features that invite mistakes or
+attacks are rejected: duplicate keys, anchors and aliases, tags, a second document, deep nesting.
 """
 
 import re
@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 import yaml
 
 Loc = tuple[str | int, ...]
-"""The way to a value: keys of mappings and indices of lists."""
+"""The path to a value: keys of mappings and indices of lists."""
 
 DEEPEST = 20
-"""Levels of nesting that are read; a configuration has six."""
+"""Maximum nesting; a configuration has six levels."""
 
 
 class YamlError(Exception):
-    """Text that is no YAML, or not ours, with nothing in it to go on with. Line and column count from 1."""
+    """Text that is not YAML, or uses a rejected feature, so that nothing of it can be read. Line and column count from
+    1."""
 
     def __init__(self, line: int, column: int, words: str):
         super().__init__(words)
@@ -27,7 +28,7 @@ class YamlError(Exception):
 
 
 class Flaw(NamedTuple):
-    """One wrong value or key in text that can be read otherwise."""
+    """An invalid value or key in text that is otherwise readable."""
 
     loc: Loc
     line: int
@@ -35,7 +36,7 @@ class Flaw(NamedTuple):
 
 
 class Unusable:
-    """Stands where a value has a flaw."""
+    """The placeholder for a value with a flaw."""
 
     def __repr__(self) -> str:
         return "…"
@@ -44,9 +45,9 @@ class Unusable:
 class Document:
     """The plain values of a text, the line of each (of its key, in a mapping), and the flaws.
 
-    `value` consists of dict, list, str, int, float, bool, None and, beside a flaw, Unusable. Keys are the text that is
-    written, so that `no`, `2016` and `null` can be names. `empty` is true where only blanks and comments stand.
-    Raises YamlError.
+    `value` consists of dict, list, str, int, float, bool and None, and of Unusable where there is a flaw. Keys are the
+    text as written, so that `no`, `2016` and `null` can be names. `empty` is true if there is nothing but whitespace
+    and comments. Raises YamlError.
     """
 
     def __init__(self, text: str):
@@ -90,13 +91,13 @@ class Document:
 
 
 def to_yaml(value: dict[str, Any]) -> str:
-    """YAML of plain values and paths, one key a line in the given order, that `Document` reads back to the same."""
+    """YAML of plain values and paths, one key per line in the given order; `Document` reads the same values back."""
     return yaml.dump(
         value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=float("inf")
     )
 
 
-# --- What an unquoted word is -----------------------------------------------------------------------------------------
+# --- The types of unquoted words --------------------------------------------------------------------------------------
 
 
 class _Word(NamedTuple):
@@ -106,8 +107,8 @@ class _Word(NamedTuple):
 
 _TAG = "tag:yaml.org,2002:"
 
-# Anything else is text. By YAML 1.1, `no` would be false, `017` fifteen, `12:30` a number in base 60 and `1e-4` text.
-# A whole number of more than 18 digits, too long for any key, counts as a float and so is refused by the schema.
+# Anything else is text. In YAML 1.1, `no` would be false, `017` fifteen, `12:30` a number in base 60 and `1e-4` text.
+# An integer of more than 18 digits, too long for any key, counts as a float, so the schema rejects it.
 _WORDS = {
     f"{_TAG}null": _Word(r"|~|null|Null|NULL", lambda _: None),
     f"{_TAG}bool": _Word(r"true|True|TRUE|false|False|FALSE", lambda word: word.lower() == "true"),
@@ -117,11 +118,11 @@ _WORDS = {
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader's grammar with our words only."""
+    """SafeLoader's grammar, with only the types of _WORDS."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what is no text for us, and what is no text for other readers of YAML."""
+    """Quotes text that we or other YAML readers would take for another type."""
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -131,7 +132,7 @@ for _tag, _word in _WORDS.items():
 
 
 def _represent(dumper: yaml.SafeDumper, text: str | PurePath) -> yaml.ScalarNode:
-    # PyYAML folds U+0085 and U+2028 in any other style, and they come back as something else.
+    # In any other style PyYAML folds U+0085 and U+2028, and they are not read back as written.
     style = None if str(text).isprintable() else '"'
     return dumper.represent_scalar(f"{_TAG}str", str(text), style)
 
@@ -140,7 +141,7 @@ _Dumper.add_representer(str, _represent)
 _Dumper.add_multi_representer(PurePath, _represent)
 
 
-# --- Grammar, and what to say where it is broken ----------------------------------------------------------------------
+# --- Grammar, and messages for syntax errors --------------------------------------------------------------------------
 
 
 def _compose(text: str) -> yaml.Node | None:
@@ -158,7 +159,7 @@ def _compose(text: str) -> yaml.Node | None:
 
 
 def _refuse_references(text: str) -> None:
-    """Refuse anchors, aliases, a second document and deep nesting before PyYAML's recursive composer meets them."""
+    """Reject anchors, aliases, a second document and deep nesting before PyYAML's recursive composer meets them."""
     depth = documents = 0
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -174,7 +175,7 @@ def _refuse_references(text: str) -> None:
 
 _NO_COLON = "a key must be followed by `: ` and its value: a colon, or the space after it, is missing here"
 
-# A part of PyYAML's message, what to say instead, and whether the place to show is where the construct began.
+# A part of PyYAML's message, our message instead, and whether to point to the start of the construct.
 _PLAIN_WORDS = (
     (r"'\t' that cannot start", "a tab; YAML takes only spaces here", False),
     ("cannot start any token", "text cannot start with this character: put the text in quotes", False),
@@ -210,9 +211,9 @@ def _explained(error: yaml.MarkedYAMLError, text: str) -> YamlError:
 
 
 def _missing_colon(lines: list[str]) -> tuple[int, int] | None:
-    """Line and column of the key without a colon that made the last of these lines wrong, if one did.
+    """Line and column of a key without a colon that causes an error in the last of these lines, if there is one.
 
-    YAML takes such a key for text that goes on in the next line, and complains only there.
+    YAML takes such a key for text that continues on the next line, and reports the error only there.
     """
     place, deepest = None, _text_of(lines[-1])[0]
     for number in range(len(lines) - 1, 0, -1):
@@ -226,7 +227,7 @@ def _missing_colon(lines: list[str]) -> tuple[int, int] | None:
 
 
 def _text_of(line: str) -> tuple[int, str]:
-    """The text of a line without list dashes and comment, and the column that it starts in."""
+    """The column where the text of a line begins, and the text, without list dashes and comment."""
     text = re.sub(r"(^|\s)#.*", "", line).rstrip()
     words = re.sub(r"^(\s|-(?=\s|$))+", "", text)
     return len(text) - len(words), words
@@ -241,11 +242,11 @@ def _line(node: yaml.Node) -> int:
     return line + 1
 
 
-# --- Words ------------------------------------------------------------------------------------------------------------
+# --- Values in messages -----------------------------------------------------------------------------------------------
 
 
 def dotted(loc: Loc) -> str:
-    """A place as `data.train[0].source`; a key that is no word is shown in quotes."""
+    """Format a location as `data.train[0].source`; a key that is not a plain word is quoted."""
     text = ""
     for part in loc:
         if isinstance(part, int):
@@ -256,7 +257,7 @@ def dotted(loc: Loc) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as it stands in YAML, shortened."""
+    """Format a value as in YAML, shortened to 80 characters."""
     match value:
         case None:
             text = "null"
@@ -272,5 +273,5 @@ def shown(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Text for one line of an error message."""
+    """Text for one line of an error message: as it is if printable, else its repr."""
     return text if text.isprintable() else repr(text)

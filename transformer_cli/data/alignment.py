@@ -1,13 +1,13 @@
-"""Where line N of one side stops being the translation of line N of the other, told by the lengths of lines alone.
+"""Detect misaligned parallel text, where line N is no translation of line N, from the lengths of the lines alone.
 
-A long sentence has a long translation. For a pair, the residual is the logarithm of the ratio of its lengths, less the
-median of all pairs. Where the target has lost a line, the source fits the target of the line before it better than its
-own, pair after pair: the sum of (residual as it is - residual d lines off) climbs there, and falls everywhere else. The
-stretch with the largest such sum is the shift, and where it begins is known to a few lines.
+A long sentence has a long translation. The residual of a pair is the logarithm of the ratio of its lengths, minus the
+median over all pairs. Where the target has lost a line, each source fits the target one line earlier better than its
+own: the running sum of |residual at offset 0| - |residual at offset d| rises there and falls everywhere else. The
+stretch with the largest such sum is the shift; its start is accurate to a few lines.
 
-Where no small d fits, as when many lines are lost or the order is, two normal distributions are fitted to the
-residuals, one up to a line and one behind it, each with its own mean and variance. The best such line counts when the
-lengths go together on one side of it and not on the other; a change of subject alone does not do that.
+If no small offset d fits, because many lines are lost or the order differs, two normal distributions are fitted to the
+residuals, one before a cut and one after it, each with its own mean and variance. The best cut counts if the lengths
+correlate on one side of it and not on the other; a mere change of topic keeps the correlation.
 """
 
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-_FARTHEST = 10  # lines that a side may be off to be called shifted
-_SURE = 50.0  # what a shift must gain; clean corpora of 10,000 to 160,000 pairs reach 8 to 27
-_MOST_FROM_ONE = 5.0  # of that gain: single odd pairs prove nothing
-_TOGETHER = 0.7  # of the residuals; shifts of real corpora leave 0.2 to 0.67, chance 0.74 and more
-_SHORTEST = 100  # pairs that each part of a fit must have
-_FIT_GAIN = 50.0  # nats of likelihood by which two distributions must be better than one
-_RELATED = 0.5  # of the correlation in the one part, the least that the other must have
+_FARTHEST = 10  # largest offset to try, in lines
+_SURE = 50.0  # minimum gain of a shift, in nats; clean corpora of 10,000 to 160,000 pairs reach 8 to 27
+_MOST_FROM_ONE = 5.0  # maximum contribution of one pair to the gain, so that no outlier decides
+_TOGETHER = 0.7  # maximum ratio of mean residuals, shifted to unshifted; real shifts have 0.2 to 0.67, chance >= 0.74
+_SHORTEST = 100  # minimum number of pairs on each side of a cut
+_FIT_GAIN = 50.0  # minimum gain in log-likelihood, in nats, of two distributions over one
+_RELATED = 0.5  # a side is unrelated if its correlation is below this share of the other side's
 
 Numbers = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Shift:
-    """A stretch of pairs, counted from 1, in which source i belongs to target i + offset; an unknown one is None."""
+    """A stretch of pairs, numbered from 1, where source i belongs to target i + offset; `offset` is None if unknown."""
 
     first: int
     last: int
@@ -37,16 +37,16 @@ class Shift:
 
 
 def find_shift(source: ArrayLike, target: ArrayLike, sure: float = _SURE) -> Shift | None:
-    """The stretch that is shifted most certainly, by the lengths of both sides of each pair, in characters; None where
-    all seem to belong together. `sure` is the gain a shift must have."""
+    """Find the most certain shift from the lengths of both sides of each pair, in characters; None if the text seems
+    aligned. `sure` is the minimum gain of a shift, in nats."""
     a, b = np.log1p(np.asarray(source, dtype=np.float32)), np.log1p(np.asarray(target, dtype=np.float32))
     if len(a) < 2 * _FARTHEST:
         return None
     b -= np.median(b - a)
     offsets = [offset for offset in range(-_FARTHEST, _FARTHEST + 1) if offset]
     scale = min(float(np.median(_residuals(a, b, offset)[1])) for offset in (0, *offsets))
-    # Residuals below 5 % are those of templates, and tell nothing.
-    scale = max(scale, 0.05) / float(np.log(2))  # of a Laplace distribution, so that the gain is in nats
+    # Text made from templates has residuals below 5 %, which prove nothing.
+    scale = max(scale, 0.05) / float(np.log(2))  # median -> scale of a Laplace distribution; gains are then in nats
     as_it_is = np.minimum(_residuals(a, b, 0)[1] / scale, _MOST_FROM_ONE)
     best, found = sure, None
     for offset in offsets:
@@ -60,8 +60,8 @@ def find_shift(source: ArrayLike, target: ArrayLike, sure: float = _SURE) -> Shi
 
 
 def _fits(a: Numbers, b: Numbers, offset: int, first: int, last: int) -> bool:
-    """Whether the offset really brings a stretch together. Where nothing belongs together, some sum climbs by chance,
-    and slowly."""
+    """Whether the offset clearly reduces the residuals of a stretch. In unrelated text some sum rises by chance, but
+    slowly."""
     lines, shifted = _residuals(a, b, offset)
     here = slice(max(first, lines.start), min(last, lines.stop))
     as_it_is = np.abs(b[here] - a[here])
@@ -69,13 +69,13 @@ def _fits(a: Numbers, b: Numbers, offset: int, first: int, last: int) -> bool:
 
 
 def _residuals(a: Numbers, b: Numbers, offset: int) -> tuple[slice, Numbers]:
-    """The lines that have a partner `offset` lines off, and how much the lengths of these two differ."""
+    """The lines that have a partner `offset` lines away, and the absolute residuals of these pairs."""
     lines = slice(max(0, -offset), len(a) - max(0, offset))
     return lines, np.abs(b[lines.start + offset : lines.stop + offset] - a[lines])
 
 
 def _largest_sum(values: NDArray[np.float64]) -> tuple[float, int, int]:
-    """The slice with the largest sum: the sum, its start and its end."""
+    """The sum, start and end of the slice with the largest sum."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     gains = sums - np.minimum.accumulate(sums)
     end = int(gains.argmax())
@@ -83,7 +83,7 @@ def _largest_sum(values: NDArray[np.float64]) -> tuple[float, int, int]:
 
 
 def _unrelated(a: Numbers, b: Numbers) -> Shift | None:
-    """The part of the pairs, at their beginning or end, in which the lengths have nothing to do with each other."""
+    """The part at the beginning or end of the text where the lengths are unrelated, as a shift without an offset."""
     count = len(a)
     if count < 2 * _SHORTEST:
         return None
@@ -106,7 +106,7 @@ def _log_variance(sums: NDArray[np.float64], squares: NDArray[np.float64], sizes
 
 
 def _correlation(a: Numbers, b: Numbers) -> float:
-    """Of the lengths; 1 where one side has hardly any variety, which proves nothing."""
+    """The correlation of the log-lengths; 1 if one side hardly varies, since its correlation proves nothing."""
     if min(a.std(), b.std()) < 0.1:
         return 1.0
     return float(np.corrcoef(a, b)[0, 1])

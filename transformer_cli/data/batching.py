@@ -1,9 +1,9 @@
-"""Batches: which pairs make an update, how it is cut into micro-batches, and the padded tensors.
+"""Batching: group pairs into updates, cut updates into micro-batches, and pad these into tensors.
 
-An update is a few groups of pairs, like lengths within a group and any lengths beside each other: there is little
-padding, and yet no update is a biased sample of one length, from which a model learns markedly slower. The plan of an
-epoch is a pure function of the lengths, (seed, epoch) and the size of an update. Micro-batches only cut an update, so
-that the same one comes out whether it is computed in one piece, accumulated, or spread over processes.
+An update is a few groups of pairs. Lengths are similar within a group and differ between groups. This keeps padding low
+without making an update a biased sample of one length, which slows learning markedly. The plan of an epoch is a pure
+function of the lengths, the weights of the corpora, (seed, epoch) and the size of an update. Micro-batches only cut an
+update, so the update is the same whether it is computed at once, accumulated, or spread over processes.
 """
 
 import math
@@ -23,32 +23,32 @@ BatchType = Literal["tokens", "sentences"]
 Indices = NDArray[np.int64]
 Update = list[Indices]
 
-# Groups of an update, where no pair is longer than its share. More of them have less padding, but each is a pass of its
-# own through the model, which on a GPU takes as long for a few thousand cells as for none.
+# Minimum number of groups that an update is planned for. More groups have less padding, but each is a separate pass
+# through the model, and on a GPU a pass of a few thousand cells costs as much as an empty one.
 _GROUPS = 4
-_LARGEST_GROUP = 8192  # cells
+_LARGEST_GROUP = 8192  # cells; a larger update has more groups
 
 
 class Batch(NamedTuple):
-    """Padded ids. Source `tokens eos`; target input `bos tokens`; target output `tokens eos`."""
+    """Padded ids: source `tokens eos`, target input `bos tokens`, target output `tokens eos`."""
 
     src: Tensor  # (B, S)
     tgt_in: Tensor  # (B, T)
     tgt_out: Tensor  # (B, T)
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on a device."""
+        """Copy the batch to a device."""
         return Batch(*(ids.to(device, non_blocking=True) for ids in self))
 
 
 class Plan(Sequence[Update]):
-    """The updates of an epoch, each made when it is asked for: a list of them all would be millions of small arrays."""
+    """The updates of an epoch, built on access: a list of all of them would be millions of small arrays."""
 
     def __init__(
         self, order: Indices, bounds: Indices, longest: Indices, groups: Indices, update_bounds: Indices
     ) -> None:
-        """`order` holds the pairs, group g being order[bounds[g] : bounds[g + 1]] with its longest side of longest[g];
-        update u is groups[update_bounds[u] : update_bounds[u + 1]]."""
+        """`order` holds the indices of the pairs. Group g is order[bounds[g] : bounds[g + 1]], and its longest side has
+        length longest[g]. Update u is groups[update_bounds[u] : update_bounds[u + 1]]."""
         self._order = order
         self._bounds = bounds
         self._longest = longest
@@ -60,7 +60,7 @@ class Plan(Sequence[Update]):
 
     @property
     def pairs(self) -> int:
-        """How many stand in the epoch."""
+        """Number of pairs in the epoch."""
         return len(self._order)
 
     @overload
@@ -75,7 +75,8 @@ class Plan(Sequence[Update]):
         return [self._order[self._bounds[group] : self._bounds[group + 1]] for group in groups]
 
     def largest(self, batch_size: int, batch_type: BatchType, processes: int = 1) -> Update:
-        """The update of which `micro_batches` makes the part with the most cells, or nearly so."""
+        """The update with the largest micro-batch, in cells, that `micro_batches` makes; approximately, as it does not
+        build them."""
         rows, longest = np.diff(self._bounds)[self._groups], self._longest[self._groups]
         fitting = np.maximum(batch_size // longest, 1) if batch_type == "tokens" else np.int64(batch_size)
         counts = np.diff(self._update_bounds)
@@ -86,18 +87,18 @@ class Plan(Sequence[Update]):
 
 
 def plan_epoch(dataset: TokenDataset, update_size: int, batch_type: BatchType, seed: int, epoch: int) -> Plan:
-    """The updates of an epoch: every pair as often as its corpus stands in one, pairs of like length in a group, groups
-    in random order.
+    """Plan the updates of an epoch: sort pairs by length into groups, and draw groups in random order.
 
-    With `tokens` the cells of an update's groups (sentences x longest side, summed) are at most `update_size`, with
-    `sentences` its pairs; a pair that is longer stands alone.
+    Each pair occurs as often as the weight of its corpus says. An update has at most `update_size` cells (`tokens`;
+    sentences x longest side, summed over its groups) or pairs (`sentences`). A longer pair is an update of its own.
     """
     random = np.random.default_rng([seed, epoch])
     chosen = _chosen(dataset.corpora, seed, epoch) if dataset.corpora else None
     shuffled = random.permutation(len(dataset) if chosen is None else chosen)
     source, target = dataset.source.every_length(), dataset.target.every_length()
-    # By target first: padding then falls on the source side, where no softmax over the vocabulary is paid for it. With
-    # one target length sources grow, with the next they shrink, so that a group of both has like ones where they meet.
+    # Sort by target length first: padding then falls on the source side, where it costs no softmax over the vocabulary.
+    # Source lengths ascend for odd target lengths and descend for even ones, so that a group that spans two target
+    # lengths has similar sources where they meet.
     order = shuffled[np.lexsort((np.where(target % 2, source, ~source)[shuffled], target[shuffled]))]
     sizes = np.maximum(source, target)[order] + 1
     most = max(_GROUPS, -(-update_size // _LARGEST_GROUP)) if batch_type == "tokens" else _GROUPS
@@ -109,8 +110,9 @@ def plan_epoch(dataset: TokenDataset, update_size: int, batch_type: BatchType, s
 
 
 def _chosen(corpora: Sequence[CorpusPart], seed: int, epoch: int) -> Indices:
-    """The pairs of an epoch. Those of a corpus come in rounds, each round all of them in an order of its own, and an
-    epoch takes as much of the rounds as its weight says, from where the epoch before ended."""
+    """The pairs of an epoch. A corpus is repeated in rounds, each a random permutation of all its pairs; an epoch takes
+    `weight` rounds and starts where the previous epoch ended. A complete round is left in order, as the caller
+    shuffles."""
     chosen = []
     first = 0
     for number, (count, weight) in enumerate(corpora):
@@ -126,7 +128,8 @@ def _chosen(corpora: Sequence[CorpusPart], seed: int, epoch: int) -> Indices:
 
 
 def _full(taken: Sequence[int], update_size: int) -> Indices:
-    """Where updates begin in a list of groups, by what each takes; one ends when the next group does not fit."""
+    """The bounds of updates in a list of groups, of which group i takes `taken[i]` out of `update_size`. An update ends
+    when the next group does not fit."""
     bounds: list[int] = []
     free = 0
     for i, needed in enumerate(taken):
@@ -138,19 +141,20 @@ def _full(taken: Sequence[int], update_size: int) -> Indices:
 
 
 def cut(sizes: NDArray[np.integer[Any]], budget: int, batch_type: BatchType) -> list[slice]:
-    """Cut a list into runs, each as long as the budget allows: its length, or its length x its largest size."""
+    """Cut a list into runs as long as the budget allows. The cost of a run is its length (`sentences`), or its length x
+    its largest size (`tokens`)."""
     return [slice(start, stop) for start, stop in pairwise(_bounds(sizes, budget, batch_type).tolist())]
 
 
 def _bounds(sizes: NDArray[np.integer[Any]], budget: int, batch_type: BatchType) -> Indices:
-    """Where the runs of `cut` begin, and the end of the last."""
+    """The starts of the runs that `cut` makes, and the end of the last."""
     if batch_type == "sentences":
         return np.append(np.arange(0, len(sizes), budget), len(sizes))
-    every = np.ascontiguousarray(sizes).data  # its slices cost next to nothing, and there can be a million runs
+    every = np.ascontiguousarray(sizes).data  # a memoryview: slices are cheap, and there can be a million runs
     bounds = [0]
     while bounds[-1] < len(every):
         window = every[bounds[-1] :][: max(budget // every[bounds[-1]], 1)]
-        # No run is longer than the budget over its first size; one of the budget over the largest fits.
+        # A run has at most budget / first size items, and budget / maximum size items always fit.
         taken = max(budget // max(window), 1)
         if taken < len(window):
             cells = np.maximum.accumulate(window) * np.arange(1, len(window) + 1)
@@ -162,9 +166,10 @@ def _bounds(sizes: NDArray[np.integer[Any]], budget: int, batch_type: BatchType)
 def micro_batches(
     update: Update, dataset: TokenDataset, batch_size: int, batch_type: BatchType, processes: int = 1
 ) -> list[Indices]:
-    """Cut each group of an update into equal parts, the fewest that fit into `batch_size`.
+    """Cut each group of an update into equal parts, as few as fit into `batch_size`.
 
-    For several processes the parts are as many as can be dealt out evenly, as far as there are pairs for it.
+    The total number of parts is a multiple of `processes`, so that each process gets the same number, if there are
+    enough pairs.
     """
     parts = []
     multiple = processes // math.gcd(processes, len(update))
@@ -181,8 +186,8 @@ def micro_batches(
 
 
 def joined_groups(update: Update, dataset: TokenDataset, batch_size: int, batch_type: BatchType) -> Update:
-    """The groups of an update, those of like lengths put together as far as they fit into `batch_size` with the padding
-    that this costs."""
+    """The groups of an update, with groups of similar length merged where they fit into `batch_size`, padding
+    included."""
     joined: list[Indices] = []
     for group in sorted(update, key=dataset.longest):
         if joined:
@@ -195,7 +200,7 @@ def joined_groups(update: Update, dataset: TokenDataset, batch_size: int, batch_
 
 
 def make_batch(dataset: TokenDataset, indices: Indices) -> Batch:
-    """The padded tensors of some pairs."""
+    """The padded tensors of the given pairs."""
     source = [dataset.source[i] for i in indices]
     target = [dataset.target[i] for i in indices]
     return Batch(
@@ -208,7 +213,7 @@ def make_batch(dataset: TokenDataset, indices: Indices) -> Batch:
 def pad_sequences(
     sequences: Sequence[Sequence[int] | Ids], *, prefix: int | None = None, suffix: int | None = None
 ) -> Tensor:
-    """A rectangle (B, longest) of ids, each row with its prefix or suffix, padded on the right."""
+    """Ids (B, longest), padded on the right; each row has the prefix and suffix added."""
     before, after = prefix is not None, suffix is not None
     rectangle = np.full((len(sequences), max(map(len, sequences)) + before + after), PAD, dtype=np.int64)
     for row, ids in zip(rectangle, sequences, strict=True):

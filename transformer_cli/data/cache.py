@@ -1,12 +1,12 @@
-"""What preparing the data has given, kept in a folder for the next start.
+"""A cache folder for prepared data: tokenizers, held-out lines and token ids.
 
 KIND-KEY.json      a few values with their checksum: the hash of a data file, trained tokenizers, held-out lines
-tokens-KEY.arrow   the ids of all pairs (Arrow IPC, large lists), read by memory map; tokens-KEY.json tells its checksum
+tokens-KEY.arrow   the ids of all pairs (Arrow IPC, large lists), memory-mapped; tokens-KEY.json has its checksum
 
-The key is a hash of all that the content follows from. Whole files are renamed into place and the .json of a .arrow
-comes last, so that programs that prepare the same at once, or are killed, leave nothing that a later one believes. The
-time of a file is that of its last use: what nobody has used for some weeks goes when something new is written. A map of
-a file outlives its name, so that a run that reads it is not disturbed.
+The key is a hash of everything that determines the content. Writes are atomic: a file is written under a temporary name
+and renamed, and the .json of an .arrow is written last. Concurrent or killed programs thus never leave an entry that a
+later one takes for valid. A file's modification time is its last use; entries unused for UNUSED_AFTER_DAYS are removed
+when a new one is written. A memory map stays valid after its file is removed, so training runs are not disturbed.
 """
 
 import hashlib
@@ -34,15 +34,15 @@ from transformer_cli.data.dataset import Sequences, TokenDataset
 logger = logging.getLogger(__name__)
 
 _BLOCK = 1 << 22
-_ABANDONED_AFTER = 24 * 3600  # seconds; what a killed program was writing
+_ABANDONED_AFTER = 24 * 3600  # seconds; an older temporary file is from a killed program
 UNUSED_AFTER_DAYS = 30
-_ENTRY = re.compile(r"(?:file|tokenizer|held-out|tokens)-[0-9a-f]{24}\.(?:json|arrow)")  # and nothing of other people's
+_ENTRY = re.compile(r"(?:file|tokenizer|held-out|tokens)-[0-9a-f]{24}\.(?:json|arrow)")  # remove no foreign file
 
 Record = dict[str, Any]
 
 
 def cache_folder() -> Path:
-    """The user's own; among the temporary files for who has no home."""
+    """The default folder: in the user's cache folder, or in the temporary folder if the user has no home."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     except RuntimeError:
@@ -51,7 +51,7 @@ def cache_folder() -> Path:
 
 
 def key_of(*values: Any) -> str:
-    """A name for all that something follows from: plain values, paths and bytes."""
+    """A hash of plain values, paths and bytes, as hexadecimal text."""
     text = json.dumps(
         values, sort_keys=True, default=lambda value: value.hex() if isinstance(value, bytes) else str(value)
     )
@@ -59,8 +59,8 @@ def key_of(*values: Any) -> str:
 
 
 class Cache:
-    """A folder of records and token ids. It is a help and no more: what cannot be read or written is told and done
-    again. One that is not `writable` only reads."""
+    """A folder of records and token ids. An entry that cannot be read or written is logged, never an error; the caller
+    prepares it again. With `writable` false nothing is written."""
 
     def __init__(self, folder: Path, writable: bool = True) -> None:
         self.folder = folder
@@ -68,7 +68,7 @@ class Cache:
         self._tidied = False
 
     def record(self, kind: str, key: str) -> Record | None:
-        """The values that were kept under a key, if there are any and they are sound."""
+        """The values stored under a key; None if there are none or their checksum is wrong."""
         path = self._path(kind, key, "json")
         try:
             content = json.loads(path.read_bytes())
@@ -84,12 +84,12 @@ class Cache:
         return None
 
     def keep(self, kind: str, key: str, values: Record) -> None:
-        """Keep some values under a key."""
+        """Store values under a key."""
         text = json.dumps({"checksum": key_of(values), "values": values})
         self._write(self._path(kind, key, "json"), lambda path: path.write_text(text, encoding="utf-8"))
 
     def file_hash(self, path: Path) -> str:
-        """SHA-256 of a file, remembered as long as its size and the time of its last change stay the same."""
+        """The SHA-256 of a file, cached while its size and modification time stay the same."""
         stat = path.stat()
         key = key_of(path.absolute())
         state = [stat.st_size, stat.st_mtime_ns]
@@ -102,29 +102,29 @@ class Cache:
         return digest
 
     def dataset(self, key: str) -> tuple[TokenDataset, Record] | None:
-        """The ids under a key, in a memory map, and the values that were kept with them."""
+        """The memory-mapped ids under a key and the values stored with them; None if missing or damaged."""
         path = self._path("tokens", key, "arrow")
-        self._note_use(path)  # before it is read, which takes its time
+        self._note_use(path)  # before the slow read, so that no other program removes the file meanwhile
         record = self.record("tokens", key)
         if record is None:
             return None
         try:
-            # By reading: pages of a map that were looked at count as memory of this program.
+            # The checksum reads the file: pages touched through a memory map would count as this program's memory.
             if _checksum(path) == record["crc32"]:
                 batch = ipc.open_file(pyarrow.memory_map(str(path))).get_batch(0)
                 columns = {name: _sequences(batch[name]) for name in batch.schema.names}
                 return TokenDataset.of(columns), record["values"]
         except FileNotFoundError:
-            return None  # another program found that it had not been used for long
+            return None  # another program removed it as unused
         except (OSError, pyarrow.ArrowInvalid):
             pass
         logger.warning("%s is damaged: the text is tokenised anew", path)
         return None
 
     def keep_dataset(self, key: str, chunks: Iterable[TokenDataset], values: Callable[[], Record]) -> None:
-        """Keep the ids of some chunks under a key, and with them the values that there are at their end.
+        """Store the ids of all chunks under a key, and with them `values()`, called after the last chunk.
 
-        Nothing is held in memory: the chunks are gathered in files without a name, which vanish with this program.
+        The chunks are not held in memory but in unnamed temporary files, which vanish when this program ends.
         """
 
         checksum = 0
@@ -147,10 +147,10 @@ class Cache:
         return self.folder / f"{kind}-{key}.{suffix}"
 
     def _write(self, path: Path, fill: Callable[[Path], object]) -> bool:
-        """Let `fill` write a file under another name, and rename it when all went well; whether it did."""
+        """Write a file atomically: let `fill` write a temporary file, then rename it. Returns whether it succeeded."""
         if not self.writable:
             return False
-        temporary = path.with_name(f".{path.name}.{token_hex(8)}.tmp")  # as another may write the same
+        temporary = path.with_name(f".{path.name}.{token_hex(8)}.tmp")  # random: others may write the same entry
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._tidy()
@@ -175,7 +175,7 @@ class Cache:
                 os.utime(path)
 
     def _tidy(self) -> None:
-        """Remove what killed programs were writing and what nobody has used for long, once a program."""
+        """Remove abandoned temporary files and unused entries, once per program."""
         if self._tidied:
             return
         self._tidied = True
@@ -185,9 +185,9 @@ class Cache:
                 if now - unfinished.stat().st_mtime > _ABANDONED_AFTER:
                     unfinished.unlink()
         removed = 0
-        # The .json first: a .arrow without it is not believed.
+        # Remove a .json before its .arrow: an .arrow without a .json is ignored.
         for entry in sorted(self.folder.iterdir(), key=lambda path: path.suffix, reverse=True):
-            with suppress(OSError):  # where a file that is mapped cannot be removed, it stays
+            with suppress(OSError):  # on systems where a memory-mapped file cannot be removed, it stays
                 stat = entry.stat()
                 if _ENTRY.fullmatch(entry.name) and now - stat.st_mtime > UNUSED_AFTER_DAYS * 24 * 3600:
                     entry.unlink()
@@ -213,7 +213,7 @@ def _sequences(lists: Any) -> Sequences:
     return Sequences(_as_numpy(lists.values), _as_numpy(lists.offsets))
 
 
-# pyarrow's own ways from and to NumPy import pandas, where that is installed, which takes a third of a second.
+# pyarrow's own conversions from and to NumPy import pandas if it is installed, which takes a third of a second.
 
 
 def _as_numpy(numbers: Any) -> NDArray[Any]:
@@ -229,10 +229,10 @@ def _as_arrow(numbers: NDArray[Any]) -> Any:
 
 
 class _Column:
-    """Sequences on their way to a file."""
+    """Sequences gathered in unnamed temporary files, then memory-mapped as one Arrow array."""
 
     def __init__(self, folder: Path) -> None:
-        self._ids = TemporaryFile(dir=folder)  # noqa: SIM115  # they are closed with the last use of their maps
+        self._ids = TemporaryFile(dir=folder)  # noqa: SIM115  # closed when their memory maps are
         self._starts = TemporaryFile(dir=folder)  # noqa: SIM115
         self._starts.write(np.zeros(1, dtype=np.int64).data)
         self._end = 0

@@ -1,4 +1,4 @@
-"""Files that may be compressed: gzip, bzip2, xz and zstd, recognised by their first bytes, whatever they are called."""
+"""Read compressed files: gzip, bzip2, xz and zstd, recognised by their first bytes, not by their names."""
 
 import bz2
 import gzip
@@ -14,23 +14,23 @@ from transformer_cli.errors import DataError
 
 Compression = Literal["gzip", "bzip2", "xz", "zstd"]
 
-# No text in UTF-8 begins with one of these. It may begin like bzip2, so there the mark of the first block counts, too.
+# No UTF-8 text begins with these bytes. Text may begin with `BZh`, so bzip2 is recognised by its first block as well.
 _BEGINNINGS: dict[bytes, Compression] = {
     b"\x1f\x8b\x08": "gzip",
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
 }
-# Archives, which cannot be told from text so surely by what comes of reading them.
+# Archives are recognised as well: reading one as text would not reliably give a clear error.
 _ARCHIVES = {b"PK\x03\x04": "zip", b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!\x1a\x07": "rar"}
 _BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
-_LONGEST = 10  # bytes of them
+_LONGEST = 10  # bytes needed to recognise any of these
 _CHUNK = 1 << 16
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file, decompressed where it is compressed. DataError, also while they are read, when the file
-    cannot be read or is damaged or cut off."""
+    """Open a file for reading bytes, decompressed if it is compressed. DataError, also while reading, if the file
+    cannot be read, is an archive, or is damaged or truncated."""
     found: Compression | None = None
     try:
         with path.open("rb") as file:
@@ -52,7 +52,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 
 def compression(beginning: bytes) -> Compression | None:
-    """What the first bytes of a file say that it is compressed by; None for anything else."""
+    """The compression that the first bytes of a file show; None if there is none."""
     if beginning[:3] == b"BZh" and beginning[4:10] in _BZIP2_BLOCKS:
         return "bzip2"
     return next((name for magic, name in _BEGINNINGS.items() if beginning.startswith(magic)), None)
@@ -67,15 +67,15 @@ def _decompressed(file: io.BufferedReader, found: Compression | None) -> BinaryI
         case "xz":
             return io.BufferedReader(_Streams(file, lzma.LZMADecompressor), _CHUNK)
         case "zstd":
-            import pyarrow  # 0.1 s, which only who needs it should wait for
+            import pyarrow  # takes 0.1 s, so only where needed
 
             return io.BufferedReader(pyarrow.CompressedInputStream(file, "zstd"), _CHUNK)
     return file
 
 
 class _Streams(io.RawIOBase):
-    """Compressed streams behind each other as one. Those of the standard library end in silence where another stream
-    should begin and something else stands."""
+    """Concatenated compressed streams, read as one. The readers of the standard library silently ignore bytes after a
+    stream that do not begin another one; this one raises the decompressor's error."""
 
     def __init__(self, file: io.BufferedReader, new: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
         self._file = file
@@ -83,7 +83,7 @@ class _Streams(io.RawIOBase):
         self._decompressor = new()
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -101,7 +101,7 @@ class _Streams(io.RawIOBase):
                 return len(text)
 
     def _behind(self, raw: bytes) -> bytes:
-        """What stands behind the end of a stream, but for zeros, which xz may be filled up with."""
+        """The bytes after the end of a stream, without zero bytes, which may pad an xz file."""
         while not (raw := raw.lstrip(b"\0")):
             if not (raw := self._file.read(_CHUNK)):
                 break

@@ -1,4 +1,4 @@
-"""How text files, tables and data sets become pairs, one at a time and in order."""
+"""Read text files, tables and data sets as pairs, one at a time and in order."""
 
 import re
 from array import array
@@ -14,7 +14,7 @@ from transformer_cli.data.formats import Record, read_hub, read_table, unit_of
 from transformer_cli.data.lines import Errors, read_lines
 from transformer_cli.errors import DataError
 
-# What a shift must gain (see alignment.py) where the numbers of lines show that there is one.
+# Minimum gain of a shift (see alignment.py), lower than usual: the numbers of lines differ, so there is a shift.
 _SURE_ENOUGH = 15.0
 
 
@@ -26,33 +26,33 @@ class Pair(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The records of one file, or of two that belong together."""
+    """The records of one file, or of a source file and its target file."""
 
     source: str
-    """What the file of the sources is called."""
+    """Name of the source file."""
     target: str
-    """And that of the targets, which can be the same."""
+    """Name of the target file; the same for a table or data set."""
     unit: str
-    """What the numbers of its records count: `line` or `record`."""
+    """What record numbers count: `line` or `record`."""
     records: Iterator[Record]
 
 
 def read_pairs(corpora: Sequence[AnyCorpus], errors: Errors = "strict") -> Iterator[Pair]:
-    """The pairs of one corpus after the other. DataError as of `read_corpus`."""
+    """The pairs of the corpora, one corpus after another. Raises DataError like `read_corpus`."""
     for corpus in corpora:
         yield from read_corpus(corpus, errors)
 
 
 def read_corpus(corpus: AnyCorpus, errors: Errors = "strict") -> Iterator[Pair]:
-    """The pairs of one corpus, file by file. DataError where it cannot be read, or two files differ in length, which
-    are counted to their ends."""
+    """The pairs of one corpus, file by file. DataError if a file cannot be read, or a source and a target file differ
+    in their number of lines; both are read to the end, and the error gives both numbers."""
     for part in parts_of(corpus, errors):
         for _, source, target in part.records:
             yield Pair(source, target)
 
 
 def parts_of(corpus: AnyCorpus, errors: Errors = "strict") -> Iterator[Part]:
-    """A corpus file by file, the records with their numbers. DataError as of `read_corpus`."""
+    """The files of a corpus, each with its numbered records. Raises DataError like `read_corpus`."""
     match corpus:
         case HubSet():
             yield Part(corpus.hub, corpus.hub, "record", read_hub(corpus))
@@ -65,7 +65,7 @@ def parts_of(corpus: AnyCorpus, errors: Errors = "strict") -> Iterator[Part]:
 
 
 def files_of(corpus: AnyCorpus) -> list[Path]:
-    """The files that a corpus is read from, of a text those of the source first; none for a set of the hub."""
+    """The files of a corpus: source files before target files, the files of a local set, none for a set on the hub."""
     match corpus:
         case HubSet():
             folder = Path(corpus.hub)
@@ -78,7 +78,7 @@ def files_of(corpus: AnyCorpus) -> list[Path]:
 
 
 def _matching(files: Path | tuple[Path, ...]) -> list[Path]:
-    """The files named, in the order of the list; those that fit a name with `*` in the order of their names."""
+    """The files named, in the order of the list; files that match one pattern are sorted by name."""
     found: list[Path] = []
     for named in files if isinstance(files, tuple) else (files,):
         if not (fitting := matching(named)):
@@ -106,7 +106,8 @@ def _file_pairs(corpus: Corpus) -> list[tuple[Path, Path]]:
 
 
 def _stars(named: Path | tuple[Path, ...], paths: list[Path]) -> list[str]:
-    """What the one `*` of a name stands for in each of its files; nothing where that cannot be told."""
+    """The text that the only `*` of a pattern matches in each file; empty unless the pattern has exactly one `*` and no
+    other wildcard."""
     if not isinstance(named, Path) or str(named).count("*") != 1 or re.search(r"[?\[]", str(named)) or paths == [named]:
         return []
     before, after = map(len, str(named).split("*"))
@@ -114,7 +115,7 @@ def _stars(named: Path | tuple[Path, ...], paths: list[Path]) -> list[str]:
 
 
 def _first_suspicious(source: Path, target: Path) -> str:
-    """Where two files of different length seem to part, as the end of a sentence; nothing where that cannot be told."""
+    """The line where two files of different length seem to diverge, as the end of a sentence; empty if unknown."""
     if not (source.is_file() and target.is_file()):
         return ""  # a pipe cannot be read again
     lengths = array("I"), array("I")

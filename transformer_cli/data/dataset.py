@@ -1,4 +1,4 @@
-"""Token ids of all pairs, in flat arrays: no Python object a sentence."""
+"""The token ids of all pairs in flat arrays, without a Python object per sentence."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,13 +14,13 @@ from transformer_cli.data.corpus import Pair
 from transformer_cli.data.filters import FilterCounts
 from transformer_cli.data.tokenizer import Ids, Tokenizers
 
-_BARS = 30  # of a histogram, and one for the longest
-_CHUNK = 2_000  # pairs tokenised at a time; so few stay in the cache of the processor
+_BARS = 30  # bars of a histogram, plus one for the longest 1 %
+_CHUNK = 2_000  # pairs tokenised at a time; few enough to stay in the processor's cache
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Sequences of ids end to end: sequence i is ids[starts[i] : starts[i + 1]]."""
+    """Concatenated sequences of ids: sequence i is ids[starts[i] : starts[i + 1]]."""
 
     ids: Ids
     starts: NDArray[np.int64]
@@ -32,17 +32,17 @@ class Sequences:
         return self.ids[self.starts[index] : self.starts[index + 1]]
 
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Pieces of some of the sequences, no special ones counted."""
+        """Lengths of some sequences in pieces, without special ones."""
         return self.starts[indices + 1] - self.starts[indices]
 
     def every_length(self) -> NDArray[np.integer[Any]]:
-        """Pieces of each of the sequences, in the smallest numbers that hold them."""
+        """Lengths of all sequences in pieces, in the smallest integer type that holds them."""
         lengths = np.diff(self.starts)
-        return lengths.astype(np.min_scalar_type(lengths.max(initial=0) + 1))  # one more for an end symbol
+        return lengths.astype(np.min_scalar_type(lengths.max(initial=0) + 1))  # + 1: callers add the end symbol
 
     def length_statistics(self) -> dict[str, Any]:
-        """Plain values on the pieces of a sequence: `mean`, `median`, `most_of_99` in 100, `longest`, and a histogram:
-        `counts` of the lengths from `width` x i on; the last has all beyond."""
+        """Statistics of the lengths as plain values: `mean`, `median`, `most_of_99` (the 99th percentile), `longest`,
+        and a histogram: `counts[i]` is the number of lengths from `width` x i on, the last bar being open-ended."""
         lengths = self.every_length()
         most = float(np.quantile(lengths, 0.99))
         width = math.ceil((most + 1) / _BARS)
@@ -57,7 +57,7 @@ class Sequences:
 
 
 class CorpusPart(NamedTuple):
-    """Pairs of a dataset that came from one corpus, and how often they stand in an epoch."""
+    """The number of pairs from one corpus, and how often each occurs in an epoch."""
 
     pairs: int
     weight: float
@@ -67,7 +67,8 @@ class CorpusPart(NamedTuple):
 class TokenDataset:
     """Pairs of sequences: pair i is source[i] and target[i]. No special ids are stored.
 
-    `corpora` tells what lies behind each other in it; left out, all pairs stand in an epoch once.
+    `corpora` gives the size and weight of each corpus, in the order of the pairs; if empty, every pair occurs once in
+    an epoch.
     """
 
     source: Sequences
@@ -79,15 +80,15 @@ class TokenDataset:
 
     @classmethod
     def of(cls, columns: Mapping[str, Sequences]) -> "TokenDataset":
-        """What has these `columns`."""
+        """The dataset with these `columns`."""
         return cls(columns["source"], columns["target"])
 
     def columns(self) -> dict[str, Sequences]:
-        """What there is of each pair, by the names of the fields here."""
+        """The sequences by field name."""
         return {"source": self.source, "target": self.target}
 
     def shares(self) -> str:
-        """How much of an epoch each corpus is, in words."""
+        """The share of each corpus in an epoch, in words."""
         drawn = [pairs * weight for pairs, weight in self.corpora]
         return ", ".join(
             f"{share / sum(drawn):.1%} of corpus {number} ({pairs:,} pairs x {weight:g})"
@@ -95,22 +96,22 @@ class TokenDataset:
         )
 
     def sizes(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What each of some pairs takes in a batch: the longer of its sides, with its end symbol."""
+        """The length of each of some pairs in a batch: its longer side plus the end symbol."""
         return np.maximum(self.source.lengths(indices), self.target.lengths(indices)) + 1
 
     def longest(self, indices: NDArray[np.int64]) -> int:
-        """The longest side of some pairs, with its end symbol."""
+        """The length of the longest side of some pairs, plus the end symbol."""
         return int(self.sizes(indices).max())
 
     def cells(self, indices: NDArray[np.int64]) -> int:
-        """What some pairs take as one batch, padding included: sentences x longest side."""
+        """The size of some pairs as one batch, padding included: sentences x longest side."""
         return len(indices) * self.longest(indices)
 
 
 def encode_pairs(
     pairs: Iterable[Pair], tokenizers: Tokenizers, counts: FilterCounts, max_length: int | None = None
 ) -> TokenDataset:
-    """Tokenise pairs, leaving out and counting those with an empty side or more than `max_length` pieces on one."""
+    """Tokenise pairs; drop and count those with an empty side or a side of more than `max_length` pieces."""
     return joined(encode_chunks(pairs, tokenizers, counts, max_length))
 
 
@@ -121,9 +122,9 @@ def encode_chunks(
     max_length: int | None = None,
     threads: int = 1,
 ) -> Iterator[TokenDataset]:
-    """What `encode_pairs` gives, in chunks of some thousand pairs.
+    """Like `encode_pairs`, in chunks of at most _CHUNK pairs.
 
-    While SentencePiece and its threads are at one, the next is read and the one before is put together.
+    While SentencePiece tokenises one chunk in the background, the next chunk is read and the previous one filtered.
     """
     remaining = iter(pairs)
     with ThreadPoolExecutor(1) as background:
@@ -162,7 +163,7 @@ def _selected(sequences: Sequences, kept: NDArray[np.bool_]) -> Sequences:
 
 
 def joined(chunks: Iterable[TokenDataset]) -> TokenDataset:
-    """Chunks as one dataset, in memory."""
+    """Concatenate chunks into one dataset in memory."""
     columns: dict[str, list[Sequences]] = {"source": [], "target": []}
     for chunk in chunks:
         for name, column in chunk.columns().items():

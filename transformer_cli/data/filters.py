@@ -1,7 +1,7 @@
-"""Which pairs are left out of training, and how many of each kind. Source and target always go together.
+"""Filter training pairs, and count the pairs left out by reason. Source and target always go together.
 
-Pairs with an empty side and those longer than `data.max_length` pieces are always left out; the other filters are those
-that `data.filters` names. Each pair is counted under the first reason that is found, in the order of the fields below.
+Pairs with an empty side or more than `data.max_length` pieces are always left out; `data.filters` enables the other
+filters. A pair is counted under the first reason that applies, in the order of the fields of `FilterCounts`.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from transformer_cli.data.corpus import Pair
 from transformer_cli.data.scripts import expected_scripts, in_other_script
 from transformer_cli.data.tokenizer import canonical, is_blank
 
-_CHUNK = 10_000  # pairs looked up at a time among those seen before
+_CHUNK = 10_000  # pairs checked for duplicates at a time
 
-# A length counts what a Chinese character, a Japanese or a Korean one says as that many letters of an alphabet.
+# Lengths count a Chinese, Japanese or Korean character as this many letters of an alphabet.
 _HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _SYLLABLE = re.compile("[\u3040-\u30ff\uac00-\ud7a3]")
 _HAN_WORTH, _SYLLABLE_WORTH = 3, 2
@@ -30,7 +30,7 @@ _ALLOWANCE = 10
 
 @dataclass
 class FilterCounts:
-    """How many pairs were read, and how many left out for which reason; the filters count as the pairs go by."""
+    """The number of pairs read, and of pairs left out for each reason; the filters update it as pairs are consumed."""
 
     read: int = 0
     empty: int = 0
@@ -44,12 +44,12 @@ class FilterCounts:
 
     @property
     def kept(self) -> int:
-        """Pairs that every filter let through."""
+        """Number of pairs that passed every filter."""
         left_out: int = sum(getattr(self, field.name) for field in fields(self)[1:])
         return self.read - left_out
 
     def summary(self, data: DataConfig) -> str:
-        """The counts as one line of text, or as a table where `data.filters` names some."""
+        """The counts as one line of text, or as a table if `data.filters` enables any filter."""
         if not any(data.filters.model_dump().values()):
             held_out = f"{self.held_out:,} held out, " if self.held_out else ""
             return (
@@ -60,12 +60,12 @@ class FilterCounts:
         return "".join(f"\n{count:>14,}  {words}" for count, words, shown in rows if shown)
 
     def why_none(self, data: DataConfig) -> str:
-        """The counts that are not zero, where nothing was kept."""
+        """The non-zero counts, to explain that no pair was kept."""
         reasons = [f"{count:,} {words}" for count, words, _ in self._left_out(data) if count]
         return ", ".join([f"{self.read:,} pairs read", *reasons])
 
     def _left_out(self, data: DataConfig) -> list[tuple[int, str, bool]]:
-        """How many for each reason, the reason, and whether it stands in the table even where there is none."""
+        """For each reason: the count, the reason in words, and whether `summary` shows it."""
         chosen = data.filters
         return [
             (self.empty, "skipped as empty", True),
@@ -80,7 +80,7 @@ class FilterCounts:
 
 
 def drop_empty(pairs: Iterable[Pair], counts: FilterCounts) -> Iterator[Pair]:
-    """The pairs that have text on both sides; `read` and `empty` are counted."""
+    """The pairs that have text on both sides; updates the counts `read` and `empty`."""
     for pair in pairs:
         counts.read += 1
         if is_blank(pair.source) or is_blank(pair.target):
@@ -92,10 +92,10 @@ def drop_empty(pairs: Iterable[Pair], counts: FilterCounts) -> Iterator[Pair]:
 def drop_chosen(
     pairs: Iterable[Pair], data: DataConfig, evaluated: Collection[str], seen: "SeenPairs", counts: FilterCounts
 ) -> Iterator[Pair]:
-    """The pairs of a corpus that the filters of `data.filters` let through; the others are counted.
+    """The pairs of a corpus that pass `data.filters`; the others are counted.
 
-    `evaluated` holds the sources of the validation and test sets, `canonical`, and is asked only by
-    `overlap`; `seen` knows the pairs of the corpora before, and is asked and told only by `duplicates`.
+    `evaluated` holds the sources of the validation and test sets in `canonical` form; only `overlap` uses it. `seen`
+    holds the pairs of the previous corpora; only `duplicates` reads and extends it.
     """
     checks = list(_checks(data, evaluated))
     remaining = _without(pairs, checks, counts) if checks else iter(pairs)
@@ -103,7 +103,7 @@ def drop_chosen(
 
 
 def _checks(data: DataConfig, evaluated: Collection[str]) -> Iterator[tuple[str, Callable[[Pair], bool]]]:
-    """The name of each filter that looks at one pair alone, and what it leaves out."""
+    """The name of each enabled filter that looks at single pairs, and its predicate: true for a pair to leave out."""
     chosen = data.filters
     if chosen.overlap:
         yield "overlap", lambda pair: canonical(pair.source) in evaluated
@@ -136,12 +136,12 @@ def _first_ones(pairs: Iterable[Pair], seen: "SeenPairs", counts: FilterCounts) 
 
 
 def has_equal_sides(pair: Pair) -> bool:
-    """Whether the translation is its source, but for space around it."""
+    """Whether both sides are equal, apart from surrounding whitespace."""
     return pair.source.strip() == pair.target.strip()
 
 
 def length_ratio(pair: Pair) -> float:
-    """How many times as long as the other the longer side is, in letters, with 10 more on both sides. A Chinese
+    """The length of the longer side divided by that of the shorter one, in letters, with 10 added to both. A Chinese
     character counts as three letters, a Japanese or Korean one as two."""
     lengths = _length(pair.source) + _ALLOWANCE, _length(pair.target) + _ALLOWANCE
     return max(lengths) / min(lengths)
@@ -155,17 +155,17 @@ def _length(text: str) -> int:
 
 
 class SeenPairs:
-    """The pairs that were there, as hashes of 8 bytes, in sorted arrays that are merged as they grow.
+    """A set of pairs, stored as 8-byte hashes in sorted arrays that are merged as they grow.
 
-    It takes 8 bytes a different pair, and for a moment twice that: at most 0.8 GB for 50 million. That a pair is taken
-    for another has a chance of 1 in 10,000 with as many.
+    It takes 8 bytes for each distinct pair, and twice that while merging: at most 0.8 GB for 50 million pairs. With
+    that many, the chance that any two pairs have the same hash is below 1 in 10,000.
     """
 
     def __init__(self) -> None:
         self._runs: list[NDArray[np.uint64]] = []
 
     def add(self, pairs: list[Pair]) -> NDArray[np.bool_]:
-        """Remember some pairs; which of them were there neither before nor further up in the list."""
+        """Add pairs, and return which of them are new: neither in the set before nor earlier in the list."""
         digests = b"".join(_digest(pair) for pair in pairs)
         hashes, first = np.unique(np.frombuffer(digests, dtype=np.uint64), return_index=True)
         unseen = np.ones(len(hashes), dtype=bool)
@@ -178,7 +178,7 @@ class SeenPairs:
             self._runs.append(hashes[unseen])
         while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
             merged = np.concatenate([self._runs.pop(), self._runs.pop()])
-            merged.sort(kind="stable")  # fast on what consists of two sorted halves
+            merged.sort(kind="stable")  # fast on two sorted halves
             self._runs.append(merged)
         return new
 

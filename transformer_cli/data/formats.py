@@ -1,8 +1,8 @@
-"""Tables and data sets whose records are pairs: TSV, CSV, JSON lines, JSON, Parquet, and sets read by `datasets`.
+"""Read tables and data sets whose records are pairs: TSV, CSV, JSON lines, JSON, Parquet, and sets read by `datasets`.
 
-Every reader gives records in order, one at a time, without holding the file. A text is one line: a line feed inside a
-field becomes a space, and such fields are counted in the log. A field that is missing, null or no text is an error that
-names the record, never a skipped one. In a TSV a quote is a character like any other and "NA" a word.
+Every reader yields records in order, one at a time, without holding the whole file in memory. A text is one line: a
+line feed inside a field becomes a space, and the number of such fields is logged. A field that is missing, null or not
+text is an error that names the record; no record is skipped. In a TSV, quotes and "NA" have no special meaning.
 """
 
 import logging
@@ -20,13 +20,13 @@ from transformer_cli.log import is_quiet
 
 logger = logging.getLogger(__name__)
 
-_BATCH = 1000  # records of a Parquet file or a data set that become Python objects at a time
-_SHARD = 100_000  # records of a set saved by `datasets` that are streamed as one shard
-_LONGEST_FIELD = 10_000  # lines of a CSV that one pair of quotes can hold before it is taken for one never closed
+_BATCH = 1000  # records of a Parquet file or data set converted to Python objects at a time
+_SHARD = 100_000  # records per shard when a set saved by `datasets` is streamed
+_LONGEST_FIELD = 10_000  # maximum number of lines in a CSV row; a longer one has an unclosed quote
 
 
 class Record(NamedTuple):
-    """The texts of a record, and its number from 1: that of its first line where the file has lines."""
+    """The texts of a record and its number, counted from 1: its first line in a file of lines, else its index."""
 
     number: int
     source: str
@@ -34,7 +34,7 @@ class Record(NamedTuple):
 
 
 def read_table(table: Table, path: Path, errors: Errors = "strict") -> Iterator[Record]:
-    """The records of one of a table's files. DataError if it cannot be read, or one of them has not the two texts."""
+    """The records of one file of a table. DataError if it cannot be read, or a record lacks one of the two texts."""
     fields = _Fields(str(path), unit_of(table, path), str(table.source_field), str(table.target_field))
     match table.format_of(path):
         case "tsv":
@@ -52,19 +52,19 @@ def read_table(table: Table, path: Path, errors: Errors = "strict") -> Iterator[
 
 
 def unit_of(table: Table, path: Path) -> str:
-    """What the numbers of a file's records count: `line` or `record`."""
+    """What the record numbers of a file count: `line` or `record`."""
     return "line" if table.format_of(path) in ("tsv", "csv", "jsonl") else "record"
 
 
 def read_hub(hub: HubSet) -> Iterator[Record]:
-    """The records of a Hugging Face set. DataError if it cannot be had, or a record has not the two texts."""
+    """The records of a Hugging Face set. DataError if it cannot be loaded, or a record lacks one of the two texts."""
     fields = _Fields(f"{hub.hub} ({hub.split})", "record", hub.source_field, hub.target_field)
     yield from map(fields.record, enumerate(_hub_rows(hub), 1))
     fields.report()
 
 
 class _Fields:
-    """Takes the two texts out of records, and counts those that had to become one line."""
+    """Extracts the two texts of records, and counts the fields whose line feeds were replaced."""
 
     def __init__(self, name: str, unit: str, source: str, target: str) -> None:
         self.name, self.unit, self.source, self.target = name, unit, source, target
@@ -78,7 +78,7 @@ class _Fields:
         _report_broken(self.name, self.broken)
 
     def line(self, text: str) -> str:
-        """The text as one line."""
+        """The text as one line, with line feeds replaced by spaces."""
         if "\n" in text:
             self.broken += 1
             return re.sub("\r?\n", " ", text)
@@ -103,7 +103,7 @@ def _report_broken(name: str, broken: int) -> None:
 
 
 def _value(values: Any, field: str) -> Any:
-    """The value of a field, which may lie in another. KeyError if there is none."""
+    """The value of a field, which may be nested: `outer.inner`. KeyError if there is none."""
     if isinstance(values, dict):
         if field in values:
             return values[field]
@@ -114,7 +114,7 @@ def _value(values: Any, field: str) -> Any:
 
 
 def _names(values: Any) -> str:
-    """What stands there instead, as the end of a sentence."""
+    """The fields that a record does have, as the end of an error message."""
     if not isinstance(values, dict):
         return f"is {'null' if values is None else str(values)[:60]}"
     names = [
@@ -124,7 +124,8 @@ def _names(values: Any) -> str:
 
 
 def _of_columns(rows: Iterator[tuple[int, list[str]]], table: Table, fields: _Fields) -> Iterator[Record]:
-    """Records of rows that must all be as wide as the first, which holds names unless the columns have numbers."""
+    """The records of rows. All rows must have as many cells as the first, which holds the column names unless the
+    columns are given by number."""
     beginning = next(rows, None)
     if beginning is None:
         return
@@ -142,7 +143,8 @@ def _of_columns(rows: Iterator[tuple[int, list[str]]], table: Table, fields: _Fi
 
 
 def _column(field: str | int, first: list[str], name: str) -> int:
-    """The index of a column, given by its name in the first row, or by its number."""
+    """The index of a column given by its name in the first row or by its number. DataError if there is no such column,
+    or several have the name."""
     if isinstance(field, int):
         if field > len(first):
             raise DataError(f"{name}: there is no column {field}: the first line has {len(first)}")
@@ -161,8 +163,8 @@ _PLAIN = re.compile(r"[^,]*")
 
 
 def _csv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]]:
-    """The cells of a CSV as RFC 4180 has it, with the line that each row begins in. The `csv` module would take a lone
-    carriage return for the end of a line."""
+    """The rows of a CSV (RFC 4180), each with the number of its first line. The `csv` module is not used because it
+    ends a line at a lone carriage return."""
     numbered = enumerate(lines, 1)
     for number, line in numbered:
         if '"' not in line:
@@ -181,7 +183,7 @@ def _csv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]
 
 
 def _csv_cells(text: str) -> list[str] | None:
-    """The cells of a row; None if a quote is open at its end, or text stands behind a closing one."""
+    """The cells of a row; None if a quote is unclosed, or text follows a closing quote."""
     cells, position = [], 0
     while True:
         found = _QUOTED.match(text, position)
@@ -215,13 +217,13 @@ def _parquet_rows(path: Path, fields: _Fields) -> Iterator[Any]:
 
 
 def _needed(names: list[str], fields: tuple[str, str]) -> list[str]:
-    """The columns that fields lie in; all of them where one is missing, so that the error can tell what there is."""
+    """The columns that contain the fields; all columns if a field is missing, so that the error can list them."""
     found = {name for name in names for field in fields if field == name or field.startswith(f"{name}.")}
     return sorted(found) if len({field.partition(".")[0] for field in fields} - found) == 0 else names
 
 
 class HubStream:
-    """A Hugging Face set whose shards are read as they are needed. DataError if it cannot be had."""
+    """A Hugging Face set whose shards are read on demand. DataError if it cannot be loaded."""
 
     def __init__(self, hub: HubSet) -> None:
         self._hub = hub
@@ -232,13 +234,14 @@ class HubStream:
         self._broken = 0
 
     def records(self, shard: int, start: int = 0, step: int = 1) -> Iterator[Record]:
-        """Every `step`-th record of a shard from record `start` on, both counted from 0; what lies before is read, but
-        does not become Python objects. DataError as of `read_hub`, with the number in the shard, counted from 1."""
+        """Every `step`-th record of a shard, from record `start` on; shard and record count from 0. Skipped records are
+        read but not converted to Python objects. Raises DataError like `read_hub`, naming the record by its number in
+        the shard, from 1."""
         name = self._name + (f", shard {shard + 1} of {self.shards}" if self.shards > 1 else "")
         fields = _Fields(name, "record", self._hub.source_field, self._hub.target_field)
         with _errors_of(self._hub):
             tables = self._rows.shard(self.shards, shard).iter(_BATCH)
-        first = 0  # of the table
+        first = 0  # index of the table's first record
         while True:
             with _errors_of(self._hub):
                 if (table := next(tables, None)) is None:
@@ -250,8 +253,7 @@ class HubStream:
         self._broken += fields.broken
 
     def report(self) -> None:
-        """Tell how many fields had to become one line in the shards that were read to their ends since the last
-        time."""
+        """Log the number of fields whose line feeds were replaced, in shards read to the end since the last report."""
         _report_broken(self._name, self._broken)
         self._broken = 0
 
@@ -268,7 +270,7 @@ def _hub_rows(hub: HubSet) -> Iterator[Any]:
 
 
 def _library(hub: HubSet) -> Any:
-    """The package `datasets`, as quiet as we are."""
+    """Import the package `datasets`; without progress bars if the log is quiet. DataError if it is not installed."""
     try:
         import datasets  # 0.8 s
     except ImportError as error:
@@ -294,13 +296,13 @@ def _opened(hub: HubSet) -> Any:
         rows = datasets.load_dataset(
             hub.hub, hub.config, split=hub.split, revision=hub.revision, streaming=hub.streaming
         )
-    if rows.column_names:  # known beforehand, as a rule; what is not needed may be pictures or sound
+    if rows.column_names:  # usually known in advance; columns that are not needed may be images or audio
         rows = rows.select_columns(_needed(rows.column_names, (hub.source_field, hub.target_field)))
     return rows
 
 
 class _LibraryLog(logging.Handler):
-    """What `datasets` logs: its errors name the file that the exception behind them does not; the rest is passed on."""
+    """Collects the errors that `datasets` logs, which name a file where its exceptions do not; passes on the rest."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -317,7 +319,7 @@ class _LibraryLog(logging.Handler):
 def _errors_of(hub: HubSet) -> Iterator[None]:
     library, told = logging.getLogger("datasets"), _LibraryLog()
     try:
-        _library(hub)  # whose own handler comes with it
+        _library(hub)  # importing it installs its own log handler, so import it first
         handlers, library.handlers = library.handlers, [told]
         try:
             yield
@@ -327,8 +329,8 @@ def _errors_of(hub: HubSet) -> Iterator[None]:
         raise
     except StopIteration as error:
         raise DataError(f"the set {hub.hub} holds no records in its split {hub.split}") from error
-    except Exception as error:  # of the network, the hub, Arrow and many a loader: they have no common kind
-        first: BaseException = error  # which the library often hides behind one that says nothing
+    except Exception as error:  # errors of the network, the hub, Arrow and loaders have no common base class
+        first: BaseException = error  # the root cause, often hidden behind an uninformative exception
         while first.__cause__ is not None:
             first = first.__cause__
         reason = told.errors[-1] if told.errors else str(first) or type(first).__name__

@@ -1,4 +1,4 @@
-"""JSON as it is found in files: an object a line, or a document with a list of objects, which is read bit by bit."""
+"""Read JSON files incrementally: JSON lines, or one document with a list of objects."""
 
 import codecs
 import json
@@ -12,12 +12,12 @@ from transformer_cli.data.lines import Errors, check_beginning, not_utf8, read_l
 from transformer_cli.errors import DataError
 
 _CHUNK = 1 << 16  # bytes read at a time
-_LARGEST_VALUE = 1 << 26  # characters; beyond, the end of the value is not looked for any longer
+_LARGEST_VALUE = 1 << 26  # characters; a value that does not end within them is an error
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def json_lines(path: Path, errors: Errors = "strict") -> Iterator[tuple[int, Any]]:
-    """The value of each line, with its number. DataError for a line that is no JSON."""
+    """The number and value of each line. DataError for a line that is not JSON."""
     for number, line in enumerate(read_lines(path, errors), 1):
         try:
             value = json.loads(line)
@@ -28,8 +28,8 @@ def json_lines(path: Path, errors: Errors = "strict") -> Iterator[tuple[int, Any
 
 
 def json_objects(path: Path, errors: Errors = "strict") -> Iterator[tuple[int, Any]]:
-    """The items of a list, numbered from 1: the document is the list, or an object of which it is the first value that
-    is a list of objects. DataError for what is no JSON, or has no such list."""
+    """The items of a list, numbered from 1. The list is the document itself, or the first value of an object that is a
+    list of objects. DataError if the text is not JSON or has no such list."""
     with open_bytes(path) as stream:
         text = _Text(_chunks(stream, str(path), errors), str(path))
         within = text.next() == "{"
@@ -53,7 +53,7 @@ def json_objects(path: Path, errors: Errors = "strict") -> Iterator[tuple[int, A
 
 
 def _enter_list(text: "_Text") -> None:
-    """Go on to the first value of an object that is a list of objects."""
+    """Advance to the first value of an object that is a list of objects."""
     text.take("{")
     while text.next() != "}":
         text.value()
@@ -67,14 +67,15 @@ def _enter_list(text: "_Text") -> None:
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong; the place within the text that was looked at is left out."""
+    """The reason of a JSON error, without its position, which counts from the start of the buffer."""
     if isinstance(error, json.JSONDecodeError):
         return error.msg
     return "it is nested too deep" if isinstance(error, RecursionError) else "a number in it has too many digits"
 
 
 def _checked(value: Any, source: str, where: str, errors: Errors) -> Any:
-    """The value, in which half of a character can only stand as an escape."""
+    """The value, checked for lone surrogates, which only `\\u` escapes can produce: DataError if `strict`, else each
+    becomes U+FFFD."""
     if "\\u" not in source or not _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
         return value
     if errors == "strict":
@@ -83,19 +84,19 @@ def _checked(value: Any, source: str, where: str, errors: Errors) -> Any:
 
 
 class _Text:
-    """A text that is read on as far as it is needed."""
+    """A buffered text, read on demand."""
 
     def __init__(self, chunks: Iterator[str], name: str) -> None:
         self._chunks = chunks
         self._name = name
         self._text = ""
         self._at = 0
-        self._lines = 0  # before the text that is held
+        self._lines = 0  # line feeds before the buffer
         self._ended = False
         self._decode = json.JSONDecoder().raw_decode
 
     def next(self) -> str:
-        """The next character that is no space; nothing at the end."""
+        """Skip whitespace and return the next character without consuming it; empty at the end."""
         while True:
             found = re.compile(r"[ \t\r\n]*").match(self._text, self._at)
             assert found is not None, "it matches anything"
@@ -104,20 +105,20 @@ class _Text:
                 return self._text[self._at : self._at + 1]
 
     def take(self, character: str) -> None:
-        """Step over this character. DataError if there is another one."""
+        """Consume this character. DataError if the next one is different."""
         if self.next() != character:
             raise self.error(f"{character} should stand here")
         self._at += 1
 
     def begins_list_of_objects(self) -> bool:
-        """Whether what comes next is a list, the first item of which is an object."""
+        """Whether a list whose first item is an object comes next."""
         while not (found := re.compile(r"\[\s*(\S)").match(self._text, self._at)):
             if not self._read_on():
                 return False
         return found[1] == "{"
 
     def value(self) -> tuple[Any, str]:
-        """Step over a value, and give it and its text. DataError if it is none."""
+        """Consume a value, and return it with its text. DataError if it is not JSON."""
         self.next()
         while True:
             try:
@@ -136,7 +137,7 @@ class _Text:
         return DataError(f"{self._name}, line {line}: {words}")
 
     def _read_on(self) -> bool:
-        """Hold as much again, without what has been read; whether there was more."""
+        """Drop the consumed text and read at least as much as remains in the buffer. Returns whether there was more."""
         more = next(self._chunks, "")
         wanted = len(self._text) - self._at
         parts = [more]
@@ -149,7 +150,7 @@ class _Text:
 
 
 def _chunks(stream: BinaryIO, name: str, errors: Errors) -> Iterator[str]:
-    """The text of a stream, piece by piece."""
+    """The decoded text of a stream, in chunks."""
     decode = codecs.getincrementaldecoder("utf-8")(errors).decode
     raw = check_beginning(stream.read(_CHUNK), name)
     line, column = 1, 0  # the column counts bytes, from 0
@@ -168,6 +169,6 @@ def _chunks(stream: BinaryIO, name: str, errors: Errors) -> Iterator[str]:
 
 
 def _moved(line: int, column: int, passed: bytes) -> tuple[int, int]:
-    """The place behind some bytes."""
+    """The line and column after these bytes."""
     breaks = passed.count(b"\n")
     return line + breaks, len(passed) - passed.rfind(b"\n") - 1 if breaks else column + len(passed)

@@ -1,8 +1,8 @@
-"""What a line is.
+"""Read lines of text: the one definition of a line for the whole package.
 
-The text is UTF-8 whatever the locale. A line ends at a line feed and nowhere else: a carriage return before it is
-dropped, one anywhere else is part of the line, like U+2028, U+0085 and the other characters that some readers take for
-line ends. The last line may lack its line feed; a byte-order mark at the start is dropped.
+The text is UTF-8 whatever the locale. Only a line feed ends a line. A carriage return before it is dropped; anywhere
+else it is part of the line, like U+2028, U+0085 and the other characters that some readers take for line ends. The last
+line may lack its line feed. A byte-order mark at the start is dropped.
 """
 
 import codecs
@@ -18,30 +18,31 @@ logger = logging.getLogger(__name__)
 
 Errors = Literal["strict", "replace"]
 
-# UTF-16 and UTF-32 have no more than three NULs in a row; what has more is no text.
+# UTF-16 and UTF-32 text has at most three NUL bytes in a row; data with more is not text.
 _NULS = bytes(4)
-# The bytes at the start of a file within which NULs give away UTF-16 and UTF-32 without a byte-order mark.
+# Bytes at the start of a file where many NUL bytes indicate UTF-16 or UTF-32 without a byte-order mark.
 _FIRST_BLOCK = 4096
 
 
 def read_lines(path: Path, errors: Errors = "strict") -> Iterator[str]:
-    """The lines of a file, which may be compressed, without their ends. DataError if it cannot be read or is not
-    UTF-8."""
+    """The lines of a file, which may be compressed, without line ends. DataError if it cannot be read; bytes that are
+    not UTF-8 are treated as in `lines_of`."""
     with open_bytes(path) as stream:
         yield from lines_of(stream, str(path), errors)
 
 
 def lines_of(stream: BinaryIO, name: str, errors: Errors = "strict") -> Iterator[str]:
-    """The lines of an open file or pipe, each as soon as it has arrived, without their ends.
+    """The lines of an open file or pipe, each as soon as it arrives, without line ends.
 
-    `name` is what the messages call the stream. Bytes that are not UTF-8 are a DataError, or, with `replace`, become
-    U+FFFD and are counted in the log. UTF-16, UTF-32 and lone carriage returns as line ends are always a DataError.
+    `name` is the name of the stream in messages. Bytes that are not UTF-8 are a DataError; with `replace` they become
+    U+FFFD, and the number of such lines is logged. UTF-16, UTF-32, runs of NUL bytes, and carriage returns as the only
+    line ends are always a DataError.
     """
     read = nuls = replaced = 0
     for number, raw in enumerate(stream, start=1):
         if number == 1:
             raw = check_beginning(raw, name)
-            if not raw:  # nothing but a byte-order mark
+            if not raw:  # the file has only a byte-order mark
                 return
         if _NULS in raw:
             raise DataError(
@@ -70,7 +71,7 @@ def lines_of(stream: BinaryIO, name: str, errors: Errors = "strict") -> Iterator
 
 
 def not_utf8(name: str, line: int, position: int, byte: int) -> DataError:
-    """The error of a bad byte; its position in the line counts from 0."""
+    """The error for a byte that is not UTF-8; `position` in the line counts from 0."""
     return DataError(
         f"{name}, line {line}: byte {position + 1} of the line is 0x{byte:02X}, which is not UTF-8. Correct the line, "
         "or convert the file if all of it is in another encoding (iconv -f ENCODING -t UTF-8); data.errors: replace "
@@ -79,8 +80,8 @@ def not_utf8(name: str, line: int, position: int, byte: int) -> DataError:
 
 
 def check_beginning(raw: bytes, name: str) -> bytes:
-    """The first line, or a first part of the file, without the byte-order mark of UTF-8. DataError where it shows
-    another encoding or other line ends."""
+    """Strip the UTF-8 byte-order mark from the first line or first block of a file. DataError if the bytes show another
+    encoding or other line ends."""
     if raw.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         raise _other_encoding(name, "UTF-32")
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

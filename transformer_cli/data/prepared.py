@@ -1,4 +1,4 @@
-"""From the configuration to tokenizers and token ids, each step taken from the cache where it was done before."""
+"""Prepare the tokenizers and token ids of a configuration, reusing cached results."""
 
 import logging
 import re
@@ -19,21 +19,21 @@ from transformer_cli.errors import ConfigError, DataError
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = 2  # of what is kept; a change in how text is read, filtered or encoded makes it another
+_FORMAT = 2  # version of the cache; increase it when text is read, filtered or encoded differently
 _ON_TEXT = [f"transformer_cli.data.{module}" for module in ("lines", "formats", "tokenizer")]
 _FILES_NAMED = 4
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
 class Preparation:
-    """The data of a configuration, made ready to train on.
+    """The training data of a configuration.
 
-    Where a set of the hub is read without naming a commit, its content can be another one next time, and only hashes of
-    files are kept. Of a set that is streamed nothing is: `stream` reads it, and `dataset` is not to be asked for.
+    A set of the hub without a commit as its revision can change, so only hashes of files are cached. Nothing of a
+    streamed set is cached: `stream` reads it, and `dataset` must not be called.
     """
 
     def __init__(self, config: Config, threads: int, writable: bool = True) -> None:
-        """`threads` are SentencePiece's; with `writable` false nothing is left in the cache folder."""
+        """`threads` is the number of threads of SentencePiece; with `writable` false the cache is only read."""
         self._config = config
         self._threads = threads
         self.cache = self._kept = Cache(config.data.cache_dir or cache_folder(), writable)
@@ -48,7 +48,7 @@ class Preparation:
                 "nothing of the text is kept in the cache, as %s can change: name a commit as its revision", changing[0]
             )
             self._kept = Cache(self.cache.folder, writable=False)
-        # What the text that is trained on follows from, filters and lines held out included.
+        # All that determines the training text, filters and held-out lines included, as the key of the cache.
         data = config.data
         settings = data.model_dump(mode="json", exclude={"train", "valid", "test", "max_length", "cache_dir"})
         held = [(key, part.hold_out) for key, part in sets_beside_training(config).items() if isinstance(part, HoldOut)]
@@ -74,7 +74,7 @@ class Preparation:
         return text
 
     def tokenizers(self) -> Tokenizers:
-        """Those that the configuration names, or trained on the training text."""
+        """The tokenizers that the configuration names, else tokenizers trained on the training text."""
         settings = self._config.tokenizer
         if (given := read_tokenizers(settings)) is not None:
             return given
@@ -101,7 +101,8 @@ class Preparation:
         return train_tokenizers(lambda: stream.sample(pairs), settings)
 
     def dataset(self, tokenizers: Tokenizers) -> tuple[TokenDataset, FilterCounts]:
-        """The ids of the training text, and how many pairs were left out of it. DataError if all were."""
+        """The ids of the training text, and the counts of pairs left out. DataError if no pair is left, ConfigError if
+        the weights leave an epoch without pairs."""
         key = key_of(self._origin, self._config.data.max_length, tokenizers.protos())
         found = self._kept.dataset(key)
         if found is not None:
@@ -123,7 +124,7 @@ class Preparation:
 
 
 def _corpora_of_training(config: Config) -> list[AnyCorpus]:
-    """Those that decide what is trained on."""
+    """The corpora that determine the training text: those of `data.train`, and with `overlap` the evaluation sets."""
     corpora = list(config.data.train)
     if config.data.filters.overlap:
         for part in sets_beside_training(config).values():
@@ -132,12 +133,13 @@ def _corpora_of_training(config: Config) -> list[AnyCorpus]:
 
 
 def _is_fixed(hub: HubSet) -> bool:
-    """Whether the entry and the files tell what the set holds; tags and branches can move."""
+    """Whether the content of a set cannot change unnoticed: it is a local folder, or its revision is a commit, as tags
+    and branches can move."""
     return bool(files_of(hub)) or _COMMIT.fullmatch(hub.revision or "") is not None
 
 
 def _nothing_left(config: Config, counts: FilterCounts) -> DataError:
-    """The error of a training text of which no pair can be used."""
+    """The error for a training text without a usable pair."""
     files = [str(path) for corpus in config.data.train for path in files_of(corpus)]
     named = ", ".join(files[:_FILES_NAMED]) + (" and others" if len(files) > _FILES_NAMED else "")
     return DataError(
@@ -146,7 +148,7 @@ def _nothing_left(config: Config, counts: FilterCounts) -> DataError:
 
 
 class _Encoding:
-    """The training text as ids, chunk by chunk, with what is counted on the way. DataError at the end of no pair."""
+    """Encodes the training text chunk by chunk, and counts pairs on the way. DataError at the end if there are none."""
 
     def __init__(self, config: Config, text: Text, tokenizers: Tokenizers, threads: int) -> None:
         self._config = config
@@ -168,13 +170,13 @@ class _Encoding:
             raise _nothing_left(self._config, self._counts)
 
     def counted(self) -> dict[str, Any]:
-        """What the filters left out, and how many pairs of each corpus they did not."""
+        """The counts of the filters, the number of pairs kept of each corpus, and the warnings, as plain values."""
         return {"counts": asdict(self._counts), "sizes": self._sizes, "notices": self._notices.messages}
 
 
 class _Notices(logging.Handler):
-    """The warnings on the text that are given within its context, so that they can be given again when the text comes
-    from the cache."""
+    """Records the warnings about the text logged within its context, to be logged again when the text comes from the
+    cache."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

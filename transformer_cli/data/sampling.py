@@ -1,9 +1,9 @@
-"""Subword sampling: training text cut into other pieces each epoch, of the pieces that a tokenizer has.
+"""Subword sampling: segment the training text differently each epoch, with the pieces of the same tokenizer.
 
-Unigram models draw from all ways to cut a word (Kudo 2018, "Subword Regularization"); BPE models leave out merges
-(Provilkov et al. 2020, "BPE-Dropout"). SentencePiece does both, but mixes something of its own process into the seed.
-Here chance follows from (seed, epoch, pair, side) alone: whoever cuts a text, in whatever order and after whatever
-interruption, cuts it the same way.
+Unigram models draw from all segmentations of a word (Kudo 2018, "Subword Regularization"); BPE models leave out merges
+(Provilkov et al. 2020, "BPE-Dropout"). SentencePiece does both, but its randomness depends on the process. Here it
+depends on (seed, epoch, pair, side) alone, so that a text is segmented in the same way by any process, in any order and
+after any interruption.
 """
 
 import hashlib
@@ -21,30 +21,30 @@ from transformer_cli.data.tokenizer import SPACE, Ids, Tokenizer, Tokenizers
 from transformer_cli.data.vocabulary import Kind, ModelType, read_vocabulary
 from transformer_cli.errors import ConfigError
 
-_WORDS = 20_000  # of which the ways to cut them are remembered
+_WORDS = 20_000  # words whose lattices are cached
 
 _Scores = dict[str, tuple[float, int]]  # text of a piece -> its score and id
-# For each place in a word: the last pieces of the ways to get there, as (place before, id), and their shares summed up.
+# For each position in a word: the pieces that end there, as (start, id), and the cumulative sums of their weights.
 _Lattice = list[tuple[list[tuple[int, int]], list[float]]]
 
 
 class Sampler:
-    """Cuts the pairs of updates anew."""
+    """Draws new segmentations for the pairs of updates."""
 
     def __init__(self, tokenizers: Tokenizers, alpha: float, seed: int, max_length: int) -> None:
-        """`alpha`: see `tokenizer.sampling_alpha`. What comes out longer than `max_length` pieces is left as it was.
-        ConfigError if a tokenizer has but one way to cut a text."""
+        """`alpha`: see `tokenizer.sampling_alpha`. A text whose sample is longer than `max_length` pieces keeps its
+        original segmentation. ConfigError if a tokenizer has only one segmentation of a text."""
         self._source = _Cutter(tokenizers.source, alpha)
         self._target = _Cutter(tokenizers.target, alpha)
         self._seed = seed
         self._max_length = max_length
 
     def sampled(self, dataset: TokenDataset, update: Update, place: tuple[int, ...]) -> tuple[TokenDataset, Update]:
-        """The pairs of an update with other pieces, as a dataset of their own, and the update in their numbers.
+        """A new dataset of the pairs of an update, with sampled pieces, and the update as indices into that dataset.
 
-        `place` tells for which reading of the dataset: the epoch, and what else tells a window of a stream from others.
-        Their lengths are the new ones, so that `micro_batches` keeps its budget; the update itself was planned by the
-        old ones, and grows as they do.
+        `place` identifies the pass over the dataset: the epoch, and for a stream also the window and the rank. The new
+        dataset has the new lengths, so that `micro_batches` keeps to its budget. The update was planned with the
+        original lengths, and may exceed its size.
         """
         indices = np.concatenate(update).tolist()
         source = self._cut(self._source, dataset.source, indices, (*place, 0))
@@ -65,7 +65,7 @@ class Sampler:
 
 
 class _Cutter:
-    """Other pieces for the words of texts. Unknown pieces, bytes and symbols of the user stay what they are."""
+    """Draws a segmentation for each word of a text. Unknown pieces, bytes and user-defined symbols stay as they are."""
 
     def __init__(self, tokenizer: Tokenizer, alpha: float) -> None:
         model_type, pieces = read_vocabulary(tokenizer.proto)
@@ -90,13 +90,14 @@ class _Cutter:
         return found
 
     def _begins(self, id_: int) -> bool:
-        """Whether a piece begins a word, or is one that stays."""
+        """Whether a piece begins a word, or is one that is never resegmented."""
         text = self._texts[id_]
         return text is None or text.startswith(SPACE)
 
 
 class _Unigram:
-    """Each way to cut a word with a probability as the product of its pieces', to the power alpha."""
+    """Draws a segmentation of a word with probability proportional to the product of its pieces' probabilities, raised
+    to the power alpha: weights are summed forward over the word, and pieces sampled backward."""
 
     def __init__(self, scores: _Scores, alpha: float) -> None:
         self._scores = scores
@@ -116,7 +117,7 @@ class _Unigram:
 
     def _new_lattice(self, word: str) -> _Lattice:
         lattice: _Lattice = [([], [])]
-        totals = [0.0]  # log of the sum over all ways to each place
+        totals = [0.0]  # for each position, the log of the summed weights of all segmentations up to it
         for end in range(1, len(word) + 1):
             pieces, weights = [], []
             for start in range(max(end - self._longest, 0), end):
@@ -131,14 +132,15 @@ class _Unigram:
 
 
 class _Merges:
-    """Merges from characters on, the best first, each left out at each step with probability alpha."""
+    """Applies BPE merges to the characters of a word, best first; at each step each merge is left out with probability
+    alpha."""
 
     def __init__(self, scores: _Scores, alpha: float) -> None:
         self._scores = scores
         self._alpha = alpha
 
     def cut(self, word: str, chance: Random) -> list[int]:
-        """Nothing if a character has no piece of its own, as in a vocabulary that was cut down."""
+        """Segment a word; empty if a character has no piece of its own, as in a truncated vocabulary."""
         symbols = list(word)
         if not all(symbol in self._scores for symbol in symbols):
             return []

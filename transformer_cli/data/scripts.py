@@ -1,7 +1,7 @@
-"""Which script the letters of a line are of, and which are expected in a language.
+"""Detect the script of a line's letters, and tell which scripts a language is written in.
 
-A script is called by the first word of the names that Unicode gives its letters: LATIN, CYRILLIC, CJK (Chinese
-characters), HIRAGANA, HANGUL, DEVANAGARI and so on.
+A script is named by the first word of the Unicode names of its letters: LATIN, CYRILLIC, CJK (Chinese characters),
+HIRAGANA, HANGUL, DEVANAGARI and so on.
 """
 
 import unicodedata
@@ -43,31 +43,31 @@ _LANGUAGES = {
     "KATAKANA": "ja",
     "HANGUL": "ko",
 }
-# The subtags of a language that name a script: sr-Latn, zh-Hant.
+# Script subtags of language tags: sr-Latn, zh-Hant.
 _SUBTAGS = {
     "latn": "LATIN", "cyrl": "CYRILLIC", "grek": "GREEK", "arab": "ARABIC", "hebr": "HEBREW", "deva": "DEVANAGARI",
     "beng": "BENGALI", "guru": "GURMUKHI", "gujr": "GUJARATI", "taml": "TAMIL", "thai": "THAI", "geor": "GEORGIAN",
     "armn": "ARMENIAN", "ethi": "ETHIOPIC", "hans": "CJK", "hant": "CJK", "hang": "HANGUL",
 }  # fmt: skip
 
-_FOREIGN = 4  # to one
+_FOREIGN = 4  # maximum ratio of letters in other scripts to letters in expected ones
 
-# What a letter says, in letters of an alphabet: a Chinese character is a word, a Korean one a syllable.
+# The weight of a letter, in letters of an alphabet: a Chinese character is a word, a Korean one a syllable.
 _WORTH = {"CJK": 4, "HANGUL": 3, "HIRAGANA": 2, "KATAKANA": 2}
 
 
 @cache
 def expected_scripts(language: str) -> Scripts:
-    """The scripts that a language, a tag such as `sr` or `sr-Latn`, is written in; none where we do not know it."""
+    """The scripts of a language, given as a tag such as `sr` or `sr-Latn`; empty for an unknown language."""
     first, others = base_language(language), language.lower().split("-")[1:]
     named = frozenset(_SUBTAGS[other] for other in others if other in _SUBTAGS)
     return named or frozenset(script for script, languages in _LANGUAGES.items() if first in languages.split())
 
 
 def in_other_script(text: str, expected: Scripts) -> bool:
-    """Whether more than four fifths of what the letters of a text say is said in other scripts than the expected ones:
-    names and code stand in many a sentence. A text without letters is in none, and where no script is expected none is
-    another."""
+    """Whether more than four fifths of the letters of a text, weighted by _WORTH, are in other scripts than the
+    expected ones. The limit is high because many sentences contain foreign names or code. False for a text without
+    letters, and if no script is expected."""
     if not expected or (text.isascii() and "LATIN" in expected):
         return False
     right = wrong = 0
@@ -82,7 +82,7 @@ def in_other_script(text: str, expected: Scripts) -> bool:
 
 @cache
 def script_of(character: str) -> str:
-    """The script of a letter; nothing for other characters, and for letters that belong to no script."""
+    """The script of a letter; empty for other characters and for letters without a script."""
     if not unicodedata.category(character).startswith("L"):
         return ""
     words = unicodedata.name(character, "").replace("-", " ").split()

@@ -1,9 +1,9 @@
-"""The text of an experiment: what is trained on, and what is kept out of it for validation and test.
+"""Split the text of an experiment into training, validation and test sets.
 
-A set is either files of its own or `{hold_out: N}`: lines of the training corpora, chosen by a hash of (seed, source
-text). The choice does not depend on the order of the lines, and equal sources stay together, also where only their
-spaces or the composition of their characters differ, so that none is both trained on and tested; that is why a set can
-be somewhat larger than N.
+A validation or test set is either corpora of its own or `{hold_out: N}`: N pairs of the training corpora, chosen by a
+hash of (seed, source text). The choice does not depend on the order of the lines. Pairs with equal sources stay
+together, also if the sources differ only in spaces or in the composition of characters, so that no held-out source is
+trained on. For this reason a set can be slightly larger than N.
 """
 
 import hashlib
@@ -23,16 +23,16 @@ from transformer_cli.errors import ConfigError, DataError
 
 
 def sets_beside_training(config: Config) -> dict[str, Part]:
-    """The validation and test sets by their keys."""
+    """The validation and test sets by their configuration keys."""
     data = config.data
     return {"data.valid": data.valid} | {f"data.test.{name}": part for name, part in data.test.items()}
 
 
 class Text:
-    """The pairs of a configuration, by what they are for. Held-out pairs are found when it is made.
+    """The training, validation and test pairs of a configuration. Held-out pairs are selected on construction.
 
-    `errors: replace`, or the same in the configuration, puts U+FFFD in the place of bytes that are not UTF-8;
-    `held_out` is what `held_out()` gave for this configuration and saves two readings of the training text.
+    If `errors` or `data.errors` is `replace`, bytes that are not UTF-8 become U+FFFD. The argument `held_out` is an
+    earlier result of `held_out()` for the same configuration; it saves two passes over the training text.
     """
 
     def __init__(self, config: Config, errors: Errors = "strict", held_out: Mapping[str, Any] | None = None) -> None:
@@ -54,16 +54,16 @@ class Text:
                     self._held[key].append(pair)
 
     def held_out(self) -> dict[str, Any]:
-        """The lines held out, as plain values."""
+        """The held-out pairs and their ranges of hashes, as plain values."""
         return {"ranges": self._ranges, "pairs": self._held}
 
     def train(self, counts: FilterCounts) -> Iterator[Pair]:
-        """What is trained on: pairs with text on both sides that are not held out and go through the filters of the
-        configuration; `counts` counts them."""
+        """The training pairs: those with text on both sides that are not held out and pass the filters of the
+        configuration. Updates `counts`."""
         return chain.from_iterable(self.train_by_corpus(counts))
 
     def train_by_corpus(self, counts: FilterCounts) -> Iterator[Iterator[Pair]]:
-        """The pairs of `train` for each corpus of data.train; those of one are to be read before the next is begun."""
+        """The pairs of `train`, one iterator for each corpus of data.train. Exhaust each before taking the next."""
         data = self._config.data
         evaluated = self.evaluated() if data.filters.overlap else ()
         seen = SeenPairs()
@@ -80,7 +80,7 @@ class Text:
         return {name: self._pairs(f"data.test.{name}") for name in self._config.data.test}
 
     def evaluated(self) -> set[str]:
-        """The sources of the validation and test sets, in the form that equal ones share."""
+        """The sources of the validation and test sets, in `canonical` form."""
         return {canonical(pair.source) for part in (self.valid(), *self.tests().values()) for pair in part}
 
     def _not_held_out(self, pairs: Iterator[Pair], counts: FilterCounts) -> Iterator[Pair]:
@@ -98,7 +98,8 @@ class Text:
         return pairs
 
     def _choose(self, sizes: dict[str, int]) -> dict[str, tuple[int, int]]:
-        """For each set a range of hashes, one behind the other, that holds as many lines as wanted or a few more."""
+        """For each set an inclusive range of hashes that contains the wanted number of pairs, or a few more; the ranges
+        are consecutive."""
         pairs = drop_empty(read_pairs(self._config.data.train, self._errors), FilterCounts())
         hashes = np.sort(np.fromiter((self._hash(pair.source) for pair in pairs), dtype=np.uint64))
         ranges: dict[str, tuple[int, int]] = {}
@@ -114,7 +115,7 @@ class Text:
         return ranges
 
     def _set_of(self, source: str) -> str | None:
-        """The set for which a source is held out, if it is."""
+        """The key of the set that a source is held out for; None if it is not held out."""
         if not self._ranges:
             return None
         value = self._hash(source)

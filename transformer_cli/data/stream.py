@@ -1,9 +1,9 @@
-"""A streamed set, read window by window: no more of it is ever held than two windows, as token ids.
+"""Read a streamed set window by window; at most two windows are in memory, as token ids.
 
-An epoch goes through the shards of the set in an order drawn from (seed, epoch). The next `shuffle_buffer` records of
-it are a window, within which pairs are shuffled and put together by length. Of several processes each reads shards of
-its own, as many as the others; of shards that are left over, and where there are fewer than processes of all of them,
-each takes every n-th record. A place in the stream is where a window begins, which is told by a few numbers.
+An epoch reads the shards of the set in an order drawn from (seed, epoch). A window is the next `shuffle_buffer`
+records; pairs are shuffled and grouped by length within it. With n processes, each process reads an equal number of
+whole shards. Of the remaining shards, fewer than n, each process reads every n-th record. A place in the stream is the
+start of a window, given by a few numbers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,21 +21,21 @@ from transformer_cli.data.formats import HubStream
 from transformer_cli.data.split import Text
 from transformer_cli.data.tokenizer import Tokenizers
 
-_SAMPLED_AT_ONCE = 8  # shards that are open while the tokenizer's sample is taken
+_SAMPLED_AT_ONCE = 8  # shards read in turn for the training sample of the tokenizer
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process stands in an epoch: before a record, which is the beginning of a window."""
+    """The position of a process in an epoch: the record where a window begins."""
 
     epoch: int = 0
     window: int = 0
     shard: int = 0
-    """Of those that this process reads in the epoch."""
+    """Index into the shards that this process reads in the epoch."""
     record: int = 0
-    """Of those that it takes from the shard."""
+    """Index into the records that it reads of the shard."""
     counts: FilterCounts = field(default_factory=FilterCounts)
-    """Of the epoch until here."""
+    """Counts of the epoch so far."""
 
     def to_plain(self) -> dict[str, Any]:
         """JSON-ready values."""
@@ -48,7 +48,7 @@ class Place:
 
 
 class Window(NamedTuple):
-    """Pairs that are batched together. There can be none, where the filters let none through."""
+    """Pairs that are shuffled and batched together; may be empty after filtering."""
 
     begin: Place
     end: Place
@@ -56,7 +56,7 @@ class Window(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What a process reads of a shard: every `step`-th record from `start` on."""
+    """The part of a shard that a process reads: every `step`-th record from `start` on."""
 
     shard: int
     start: int
@@ -64,10 +64,10 @@ class _Part(NamedTuple):
 
 
 class Stream:
-    """The streamed set of a configuration. DataError if it cannot be had."""
+    """The streamed set of a configuration. DataError if it cannot be loaded."""
 
     def __init__(self, hub: HubSet, config: Config, text: Text) -> None:
-        """`text` knows the validation and test sets."""
+        """`text` provides the validation and test sets for the filter `overlap`."""
         self._set = HubStream(hub)
         self._config = config
         self._size = hub.shuffle_buffer
@@ -76,12 +76,12 @@ class Stream:
 
     @property
     def shards(self) -> int:
-        """The pieces that the set is made of, files as a rule."""
+        """Number of shards of the set; a shard is usually a file."""
         return self._set.shards
 
     def sample(self, pairs: int) -> Iterator[Pair]:
-        """At most so many pairs that go through the filters: the first ones of several shards, in turn, and of others
-        when these are at their ends."""
+        """At most `pairs` pairs that pass the filters, taken in turn from the starts of several shards, then from
+        further shards once these are exhausted."""
         order = np.random.default_rng(self._config.seed).permutation(self.shards).tolist()
         groups = (order[i : i + _SAMPLED_AT_ONCE] for i in range(0, len(order), _SAMPLED_AT_ONCE))
         in_turn = chain.from_iterable(
@@ -92,7 +92,8 @@ class Stream:
     def windows(
         self, begin: Place, tokenizers: Tokenizers, threads: int, rank: int = 0, processes: int = 1
     ) -> Iterator[Window]:
-        """What one of several processes reads of an epoch, from a place on. DataError where a record cannot be read."""
+        """The windows that the process `rank` reads of an epoch, from a place on. DataError if a record cannot be
+        read."""
         parts = self._parts(begin.epoch, rank, processes)
         at = begin.shard, begin.record
 
@@ -116,11 +117,11 @@ class Stream:
             begin = end
 
     def report(self) -> None:
-        """Tell what had to be changed in the records read since the last time."""
+        """Log what was changed in the records read since the last report."""
         self._set.report()
 
     def close(self) -> None:
-        """End what another thread may be reading at the next record."""
+        """Stop reading, in any thread, at the next record."""
         self._closed = True
 
     def _parts(self, epoch: int, rank: int, processes: int) -> list[_Part]:
@@ -140,7 +141,7 @@ class Stream:
 
 
 def _in_turn(several: list[Iterator[Pair]]) -> Iterator[Pair]:
-    """One of each, then the next of each, as long as there are any."""
+    """Take one pair of each iterator in turn until all are exhausted."""
     while several:
         remaining = []
         for pairs in several:

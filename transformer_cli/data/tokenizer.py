@@ -1,7 +1,7 @@
-"""Text to token ids and back: the SentencePiece model, its training and the normalisation it carries.
+"""Convert text to token ids and back: the SentencePiece model, its training and its normalisation.
 
-This is the only module that knows SentencePiece. Everything a model needs to read and write text, the normalisation
-included, is in the bytes of `Tokenizer.proto`.
+This is the only module that imports SentencePiece. The bytes of `Tokenizer.proto` contain everything needed to encode
+and decode text, the normalisation included.
 """
 
 import base64
@@ -32,32 +32,32 @@ logger = logging.getLogger(__name__)
 
 Ids = NDArray[np.unsignedinteger[Any]]
 
-# What the pieces of a text follow from, beside its tokenizer.
+# Besides the tokenizer, these versions determine the pieces of a text.
 LIBRARIES = f"sentencepiece {sentencepiece.__version__}, Unicode {unicodedata.unidata_version}"
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 SPACE = "\u2581"  # as SentencePiece writes it
 
-# Under `clean` each of these is a space: Unicode's space separators, the control characters that move to another place
-# or line, its line and paragraph separators, and U+2581, with which SentencePiece itself writes a space.
+# `clean` replaces each of these by a space: Unicode's space separators, the control characters that move the cursor,
+# the line and paragraph separators, and U+2581, which SentencePiece uses for a space.
 SPACES = (
     " \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
     "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"
     "\u2581"
 )
-# And these vanish: the other control characters, and the zero-width ones that join nothing. ZWJ and ZWNJ, which shape
-# emoji and words, stay.
+# `clean` removes these: the other control characters, and the zero-width characters that join nothing. ZWJ and ZWNJ,
+# which shape emoji and words, stay.
 VANISHING = "".join(chr(code) for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in SPACES) + (
     "\u200b\u2060\ufeff"
 )
 
-# Training settings that nobody needs to choose. The threads are a constant because the ids of a unigram model depend on
-# them. Longer lines are far beyond what a model can learn from, and words of a million letters overflow the training.
+# Fixed training settings. The number of threads is a constant because the pieces of a unigram model depend on it. Lines
+# over the limit are far too long for a model to learn from, and words of a million letters overflow the training.
 _THREADS = 4
 _LONGEST_LINE = 65_535  # bytes
 _SEED = 1  # of the sample
-_SILENT = 2  # errors only; they come as exceptions too
+_SILENT = 2  # log level: errors only, which are raised as exceptions as well
 
 _blank = re.compile(f"[{re.escape(SPACES + VANISHING)}]*").fullmatch
 
@@ -66,12 +66,13 @@ _CLEANED = str.maketrans(dict.fromkeys(SPACES, " ") | dict.fromkeys(VANISHING, "
 
 
 def is_blank(text: str) -> bool:
-    """Whether the normalisation `clean` leaves nothing of the text."""
+    """Whether the normalisation `clean` makes the text empty."""
     return _blank(text) is not None
 
 
 def canonical(text: str) -> str:
-    """The text without the differences that `clean` takes away: of composition, of spaces, and what vanishes."""
+    """A form that is equal for texts that differ only in what `clean` normalises: composition, spaces and removed
+    characters."""
     composed = text if text.isascii() else _nfc(text)
     return " ".join(composed.translate(_CLEANED).split())
 
@@ -80,8 +81,8 @@ class Tokenizer:
     """A SentencePiece model: text to ids and back."""
 
     def __init__(self, proto: bytes) -> None:
-        """`proto` holds the bytes of a `.model` file. DataError if they are something else, or if the special pieces
-        do not have our ids."""
+        """`proto` holds the bytes of a `.model` file. DataError if they are not one, or if the special pieces do not
+        have the ids PAD, UNK, BOS and EOS."""
         self._model = model = sentencepiece.SentencePieceProcessor()
         try:
             model.load_from_serialized_proto(proto)
@@ -98,18 +99,18 @@ class Tokenizer:
         self.vocab_size: int = model.get_piece_size()
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without start and end; none at all if it normalises to nothing. DataError if it holds
-        lone surrogates."""
+        """The ids of a text, without start and end symbols; empty if the text normalises to nothing. DataError if it
+        contains lone surrogates."""
         ids: list[int] = self._model.encode(_utf8(text))
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """What `encode` gives for each text, faster."""
+        """`encode` each text; faster than one call per text."""
         ids: list[list[int]] = self._model.encode([_utf8(text) for text in texts], num_threads=1)
         return ids
 
     def encode_flat(self, texts: Sequence[str], threads: int = 1) -> tuple[Ids, NDArray[np.int64]]:
-        """What `encode_batch` gives, end to end: the ids, and where those of each text begin and the last end."""
+        """Like `encode_batch`, but concatenated: the ids of all texts, and the start of each text plus the last end."""
         lists = self._model.encode([_utf8(text) for text in texts], num_threads=threads)
         starts = np.zeros(len(lists) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), out=starts[1:])
@@ -129,18 +130,18 @@ class Tokenizer:
         return " ".join(text.splitlines())
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the ids, always one line; padding, start and end leave no trace, an unknown piece is ` ⁇ `."""
+        """The text of the ids, always one line. Padding, start and end are dropped; an unknown piece is ` ⁇ `."""
         text: str = self._model.decode(list(ids))
-        # `byte_fallback` and `identity` have pieces for line ends, which a model might emit.
+        # With `byte_fallback` or `identity` there are pieces for line ends, which a model might emit.
         return " ".join(text.splitlines())
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The pieces behind the ids, as SentencePiece spells them (`▁` is a space)."""
+        """The pieces of the ids, as SentencePiece spells them (`▁` is a space)."""
         return [self._model.id_to_piece(id_) for id_ in ids]
 
 
 def _utf8(text: str) -> bytes:
-    """The text as SentencePiece takes it. NUL, which its normalisation cannot hold, is removed here."""
+    """The text as UTF-8 for SentencePiece. NUL is removed here because a normalisation rule cannot contain it."""
     try:
         return text.replace("\0", "").encode()
     except UnicodeEncodeError as error:
@@ -152,7 +153,7 @@ def _utf8(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """The tokenizer of each side; one and the same object where they share a vocabulary."""
+    """The tokenizer of each side; the same object if both share a vocabulary."""
 
     source: Tokenizer
     target: Tokenizer
@@ -164,18 +165,18 @@ class Tokenizers:
         return {"source": self.source.proto, "target": self.target.proto}
 
     def packed(self) -> bytes:
-        """The models as a text that can be sent or kept."""
+        """Serialise the models as JSON text."""
         return json.dumps({side: base64.b64encode(proto).decode() for side, proto in self.protos().items()}).encode()
 
     @classmethod
     def unpacked(cls, text: bytes) -> "Tokenizers":
-        """What `packed` gave, as tokenizers again."""
+        """Restore tokenizers from the result of `packed`."""
         protos = {side: Tokenizer(base64.b64decode(proto)) for side, proto in json.loads(text).items()}
         return cls(protos.get("source") or protos["shared"], protos.get("target") or protos["shared"])
 
 
 def train_tokenizers(pairs: Callable[[], Iterable[Pair]], config: TokenizerConfig) -> Tokenizers:
-    """One tokenizer for both sides, or one for each, in which case the pairs are read twice."""
+    """Train one tokenizer for both sides, or one for each side, which reads the pairs twice."""
     if config.shared:
         shared = train_tokenizer((line for pair in pairs() for line in pair), config)
         return Tokenizers(source=shared, target=shared)
@@ -186,11 +187,11 @@ def train_tokenizers(pairs: Callable[[], Iterable[Pair]], config: TokenizerConfi
 
 
 def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> Tokenizer:
-    """Learn the pieces of a text. The same lines give the same bytes on any machine with the same versions of Python
-    (whose Unicode tables are asked) and SentencePiece.
+    """Train a tokenizer. The same lines give the same bytes on any machine with the same versions of Python (because of
+    its Unicode tables) and SentencePiece.
 
-    A text with too few different words for `vocab_size` gets as many pieces as it allows, with a notice in the log.
-    ConfigError if `vocab_size` has no room for its characters, DataError if there is no text at all.
+    If the text has too few different words for `vocab_size`, there are fewer pieces, and a warning is logged.
+    ConfigError if `vocab_size` is too small for the characters, DataError if there is no text at all.
     """
     text = _TrainingText(lines)
     sample = _sample(iter(text), config.sample_lines)
@@ -245,7 +246,7 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> Tokenizer:
 
 
 def read_tokenizers(config: TokenizerConfig) -> Tokenizers | None:
-    """The models that `tokenizer.model` and `target_model` name, if they do."""
+    """Read the models named by `tokenizer.model` and `target_model`; None if they are not set."""
     if config.model is None:
         return None
     source = read_tokenizer(config.model)
@@ -253,7 +254,7 @@ def read_tokenizers(config: TokenizerConfig) -> Tokenizers | None:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """A `.model` file. DataError if it cannot be read or used."""
+    """Read a `.model` file. DataError if it cannot be read or used."""
     try:
         return Tokenizer(path.read_bytes())
     except OSError as error:
@@ -263,7 +264,8 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 class _TrainingText:
-    """The lines as SentencePiece may have them, with what it would otherwise swallow in silence."""
+    """The non-blank lines as input for SentencePiece; counts the lines used and those too long, which SentencePiece
+    would silently drop."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = lines
@@ -274,7 +276,7 @@ class _TrainingText:
         for line in self._lines:
             if is_blank(line):
                 continue
-            # SentencePiece skips lines with U+2585, which it uses inside.
+            # SentencePiece skips lines with U+2585, which it uses internally.
             encoded = _utf8(line.replace("\u2585", " "))
             if len(encoded) > _LONGEST_LINE:
                 self.too_long += 1
@@ -284,8 +286,8 @@ class _TrainingText:
 
 
 def _sample(lines: Iterator[bytes], size: int) -> list[bytes]:
-    """As many lines, each as likely as any other, the same of the same lines; SentencePiece's own sample is another in
-    each process. (Algorithm L, Li 1994: it draws how many lines to pass over.)"""
+    """A uniform random sample of `size` lines, the same for the same lines; SentencePiece's own sample differs from
+    process to process. (Algorithm L, Li 1994: it draws how many lines to skip.)"""
     chance = Random(_SEED)
     kept = list(islice(lines, size))
     scale = 1.0
@@ -299,7 +301,7 @@ def _sample(lines: Iterator[bytes], size: int) -> list[bytes]:
 
 
 def _reason(error: RuntimeError, config: TokenizerConfig) -> UserError:
-    """Why SentencePiece gave up, in words that help."""
+    """Turn an error of SentencePiece's training into one that says what to change."""
     if too_small := re.search(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", str(error)):
         minimum = int(too_small[1])
         return ConfigError(
@@ -313,7 +315,7 @@ def _reason(error: RuntimeError, config: TokenizerConfig) -> UserError:
 @cache
 def _normalizer(name: str) -> sentencepiece.SentencePieceNormalizer:
     sentencepiece.set_min_log_level(_SILENT)
-    # Its defaults; 0.2.2, which is not installed with us but may be at hand, takes them for false.
+    # These are the defaults, but SentencePiece 0.2.2, which may be installed independently of us, takes them as false.
     made = partial(
         sentencepiece.SentencePieceNormalizer,
         add_dummy_prefix=True,
@@ -326,15 +328,15 @@ def _normalizer(name: str) -> sentencepiece.SentencePieceNormalizer:
 
 
 def clean_rules() -> dict[str, str]:
-    """The normalisation `clean` as a table, text -> replacement, of which SentencePiece applies the longest entry that
-    fits and goes on behind it. That runs of spaces become one, and none are left at the ends, is its own doing.
+    """The normalisation `clean` as a table, text -> replacement. SentencePiece applies the longest matching entry and
+    continues after it. It also merges runs of spaces and strips the ends, without a rule here.
 
-    Canonical composition (NFC) has no end of cases; the table has these: every way to write a composed character,
+    Canonical composition (NFC) has infinitely many cases. The table has these: every way to write a composed character,
     letters with up to two marks in any order, two marks on anything, and Korean syllables.
     """
     rules: dict[str, str] = {}
     for text in _decomposed_texts():
-        # What is composed already has no rule inside it.
+        # Composed text needs no rule, and neither does text that shorter rules already compose.
         if not unicodedata.is_normalized("NFC", text) and _apply(rules, text) != _nfc(text):
             rules[text] = _nfc(text)
     rules |= dict.fromkeys(SPACES, " ") | dict.fromkeys(VANISHING, "")
@@ -343,7 +345,7 @@ def clean_rules() -> dict[str, str]:
 
 
 def _apply(rules: dict[str, str], text: str) -> str:
-    """What the rules make of a text, as SentencePiece applies them."""
+    """Apply the rules to a text as SentencePiece does: the longest match first, left to right."""
     result = ""
     while text:
         length = next((length for length in (4, 3, 2, 1) if text[:length] in rules), 0)
@@ -360,14 +362,14 @@ def _nfd(text: str) -> str:
     return unicodedata.normalize("NFD", text)
 
 
-_CHARACTERS = range(0x30000)  # behind them nothing composes or decomposes
+_CHARACTERS = range(0x30000)  # no code point beyond composes or decomposes
 _SYLLABLES = range(0xAC00, 0xD7A4)  # of Korean
-# Hebrew and Arabic vowels compose with nothing, but stand between a letter and the marks that do.
+# Hebrew and Arabic vowel signs do not compose, but can stand between a letter and marks that do.
 _VOWEL_SIGNS = {chr(code) for code in (*range(0x5B0, 0x5BD), 0x5C7, *range(0x64B, 0x653), 0x670)}
 
 
 def _decomposed_texts() -> Iterator[str]:
-    """Candidates for rules, shorter before longer ones that could make do with them."""
+    """Candidates for rules; shorter ones come first, as they can make longer ones unnecessary."""
     families = defaultdict(list)  # letter -> the characters that decompose into it, or into it and marks
     for character in map(chr, _CHARACTERS):
         decomposed = _nfd(character)
@@ -399,12 +401,14 @@ def _mark_pairs() -> Iterator[str]:
 
 
 def _block(character: str) -> int:
-    """Which 256 code points it belongs to: marks that stand on one letter are of one script, and near each other."""
+    """The index of the character's block of 256 code points. Marks on one letter belong to one script, and so to nearby
+    code points."""
     return ord(character) >> 8
 
 
 def _spellings(beginning: str, character: str) -> Iterator[str]:
-    """Every canonically equal way to write the character that starts with `beginning`: more marks, in any order."""
+    """Every canonically equivalent spelling of the character that starts with `beginning`, followed by the missing
+    marks in any order."""
     missing = Counter(_nfd(character)[1:])
     missing.subtract(_nfd(beginning)[1:])
     if min(missing.values(), default=0) < 0:

@@ -1,6 +1,7 @@
-"""What is inside a SentencePiece model: its pieces with their scores and kinds, which its own package does not tell.
+"""Read the pieces of a SentencePiece model, with their scores and kinds, and the model type.
 
-The model is a protocol-buffer message; of its fields only those needed here are read.
+SentencePiece's own package tells neither the model type nor which pieces are user-defined. The model is a
+protocol-buffer message, of which only the fields needed here are read.
 """
 
 import struct
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 
 class Kind(IntEnum):
-    """Of a piece."""
+    """The kind of a piece."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -21,7 +22,7 @@ class Kind(IntEnum):
 
 
 class ModelType(IntEnum):
-    """How a model cuts text."""
+    """The segmentation algorithm of a model."""
 
     UNIGRAM = 1
     BPE = 2
@@ -30,7 +31,7 @@ class ModelType(IntEnum):
 
 
 class Piece(NamedTuple):
-    """A piece of a vocabulary; `score` is a log-probability, or in a BPE model its merge's place, the first highest."""
+    """A piece of a vocabulary. `score` is a log-probability; in a BPE model it ranks the merges, the first highest."""
 
     text: str
     score: float
@@ -38,7 +39,7 @@ class Piece(NamedTuple):
 
 
 class Vocabulary(NamedTuple):
-    """The pieces of a model by their ids."""
+    """The type of a model and its pieces, indexed by id."""
 
     model_type: ModelType
     pieces: list[Piece]
@@ -58,7 +59,7 @@ def read_vocabulary(proto: bytes) -> Vocabulary:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The fields of a message, by number, as the bytes that hold them."""
+    """The fields of a message: the number of each, and its encoded value."""
     place = 0
     while place < len(message):
         start, place = place, _behind_number(message, place)

@@ -1,6 +1,6 @@
-"""What each piece of a translation attends to in its source, and by that which piece of it it comes from.
+"""Word alignment by cross-attention: the source piece that each piece of a translation attends to most.
 
-The attention of the last layer but one, its heads averaged, follows the words best (Garg et al. 2019).
+The attention of the last layer but one, averaged over its heads, aligns words best (Garg et al. 2019).
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ Alignment = list[tuple[int, int]]
 
 
 def align(translator: Translator, translations: Sequence[Translation]) -> list[Alignment]:
-    """For each piece of each translation, in order, (number of the source piece, its own number), both from 0. One that
-    was put together from parts is aligned part by part."""
+    """For each piece of each translation, in order: (number of the source piece, number of the piece), both from 0. A
+    translation joined from parts is aligned part by part."""
     found = iter(_align(translator, [part for one in translations for part in one.parts or (one,)]))
     aligned: list[Alignment] = []
     for one in translations:
         aligned.append([])
-        sources = pieces = 0  # of the parts before
+        sources = pieces = 0  # in the parts before this one
         for part in one.parts or (one,):
             aligned[-1] += [(sources + i, pieces + j) for i, j in next(found)]
             sources += len(part.source_ids)
@@ -36,17 +36,17 @@ def _align(translator: Translator, translations: Sequence[Translation]) -> list[
     real = [one for one in translations if one.ids]
     if not real:
         return [[] for _ in translations]
-    src, cross = _cross_attention(translator, real, [one.ids[:-1] for one in real])  # what each piece came after
+    src, cross = _cross_attention(translator, real, [one.ids[:-1] for one in real])  # teacher forcing
     weights = cross[max(len(cross) - 2, 0)].mean(1)  # (B, T, S)
-    words = padding_mask(src, PAD) & (src != EOS).unsqueeze(1)  # the end of the source is no piece of it
+    words = padding_mask(src, PAD) & (src != EOS).unsqueeze(1)  # the end symbol is not a piece of the source
     sources = iter(weights.masked_fill(~words, -1.0).argmax(2).tolist())
     return [[(i, j) for j, i in enumerate(next(sources)[: len(one.ids)])] if one.ids else [] for one in translations]
 
 
 @torch.inference_mode()
 def cross_attention(translator: Translator, translation: Translation) -> Tensor:
-    """The weights (layers, heads, T, S) with which each step of a translation, the end symbol's being the last, attends
-    to the pieces of its source and their end symbol."""
+    """The weights (layers, heads, T, S) of each step of a translation on each piece of its source. The last step is the
+    end symbol's, and the last weight of a step is on the source's end symbol."""
     _, cross = _cross_attention(translator, [translation], [translation.ids])
     return cross[:, 0].float().cpu()
 
@@ -54,7 +54,7 @@ def cross_attention(translator: Translator, translation: Translation) -> Tensor:
 def _cross_attention(
     translator: Translator, translations: Sequence[Translation], before: Sequence[Sequence[int]]
 ) -> tuple[Tensor, Tensor]:
-    """The sources (B, S), and the weights (layers, B, heads, T, S) after these pieces of the translations."""
+    """The sources (B, S), and the weights (layers, B, heads, T, S) with `before` as the decoder's input."""
     translator.model.eval()
     src = pad_sequences([one.source_ids for one in translations], suffix=EOS).to(translator.device)
     tgt = pad_sequences(before, prefix=BOS).to(translator.device)

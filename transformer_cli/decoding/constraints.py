@@ -1,11 +1,12 @@
-"""What a translation must or must not hold, as changes to the probabilities of the next piece.
+"""Constraints on a translation, as changes to the probabilities of the next piece.
 
     B sentences   W rows of each   V vocabulary   t pieces so far   P longest prefix
 
-In the order in which they are applied: the repetition penalty changes the logits (Keskar et al. 2019, CTRL); then come
-the log-probabilities of all pieces; then what is forbidden gets none, the rest keeping its own: padding and the start
-symbol, an end before `min_length` pieces, a piece that would complete an n-gram a second time (Paulus et al. 2018), and
-within a forced prefix all but its next piece. A row from which nothing could follow may always end.
+The repetition penalty changes the logits (Keskar et al. 2019, CTRL), from which the log-probabilities of all pieces are
+then computed. Forbidden pieces get -inf, and the others keep their log-probabilities without renormalisation. Forbidden
+are padding and the start symbol, an end symbol before `min_length` pieces, a piece that would complete an n-gram a
+second time (Paulus et al. 2018) and, within a forced prefix, every piece but its next one. A row in which everything
+would be forbidden may end.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from transformer_cli.decoding.hypotheses import SpecialIds
 
 @dataclass(frozen=True)
 class Constraints:
-    """None, as it is. `prefixes` (B, P): the pieces that each translation begins with, padding behind shorter ones."""
+    """The defaults impose nothing. `prefixes` (B, P): the pieces that each translation begins with, right-padded."""
 
     min_length: int = 0
     no_repeat_ngram_size: int = 0
@@ -26,12 +27,12 @@ class Constraints:
     prefixes: Tensor | None = None
 
     def select(self, sentences: Tensor) -> "Constraints":
-        """The constraints of these sentences: (B') numbers."""
+        """The constraints of the sentences with these numbers (B')."""
         return self if self.prefixes is None else replace(self, prefixes=self.prefixes[sentences])
 
     def log_probs(self, logits: Tensor, so_far: Tensor, special: SpecialIds) -> Tensor:
         """Logits (B, W, V) after the pieces so_far (B, W, t) -> log-probabilities (B, W, V), fp32; -inf: forbidden."""
-        logits = logits.float()  # in an operation of its own: together with the softmax it takes several times as long
+        logits = logits.float()  # a separate operation: converting within the softmax takes several times as long
         if self.repetition_penalty != 1.0 and so_far.shape[2]:
             logits = self._penalise(logits, so_far)
         log_probs = logits.log_softmax(-1)
@@ -53,7 +54,7 @@ class Constraints:
     def _penalise(self, logits: Tensor, so_far: Tensor) -> Tensor:
         seen = logits.gather(2, so_far)
         seen = torch.where(seen > 0, seen / self.repetition_penalty, seen * self.repetition_penalty)
-        return logits.scatter(2, so_far, seen)  # one piece seen twice is written twice, the same number
+        return logits.scatter(2, so_far, seen)  # a repeated piece is written several times with the same value
 
     def _forbid(self, log_probs: Tensor, so_far: Tensor, eos: int) -> None:
         of_end = log_probs[..., eos].clone()  # (B, W)
@@ -62,7 +63,7 @@ class Constraints:
             windows = so_far.unfold(2, n, 1)  # (B, W, t - n + 1, n)
             last = so_far[..., so_far.shape[2] - n + 1 :].unsqueeze(2)  # (B, W, 1, n - 1)
             again = (windows[..., :-1] == last).all(-1)
-            # What is not forbidden is written back as it is.
+            # The minimum with infinity leaves pieces that are not forbidden unchanged.
             piece = windows[..., -1]
             log_probs.scatter_reduce_(
                 2, piece, torch.where(again, -torch.inf, torch.inf).to(log_probs), reduce="amin", include_self=True

@@ -1,4 +1,4 @@
-"""Several models of one vocabulary as one: the mean of their probabilities at each step."""
+"""Several models with the same vocabulary as one: at each step, the mean of their probabilities."""
 
 import math
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from transformer_cli.decoding.search import State, StepModel
 
 
 class Ensemble(Generic[State]):
-    """log p(piece) = log of the mean over the models of p(piece); a model of the searches like each of its members."""
+    """A `StepModel` made of several: log p(piece) = log of the mean over the models of p(piece)."""
 
     def __init__(self, models: Sequence[StepModel[State]]) -> None:
         self.models = models
 
     def start(self, src: Tensor, src_mask: Tensor) -> list[State]:
-        """A state of each model."""
+        """The state of each model."""
         return [model.start(src, src_mask) for model in self.models]
 
     def step(self, tokens: Tensor, state: list[State]) -> tuple[Tensor, list[State]]:

@@ -1,4 +1,4 @@
-"""What a search finds: hypotheses, their scores, and the room where finished ones wait for the others.
+"""Hypotheses, their scores, and the storage of finished hypotheses while a search goes on.
 
     B sentences still searched   W hypotheses of each   t steps taken
 
@@ -23,7 +23,7 @@ NO_PROBABILITIES = "the model gives no probabilities (NaN): its training diverge
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """The ids that mean something to a search; `pad` and `bos` are never emitted."""
+    """The special ids that a search needs; `pad` and `bos` are never emitted."""
 
     pad: int
     bos: int
@@ -32,9 +32,9 @@ class SpecialIds:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation: its pieces without the end symbol, and what the search thought of it.
+    """One translation: its pieces without the end symbol, its log-probability and its score.
 
-    `token_log_probs` has one entry a step, so the end symbol's is the last unless the hypothesis was cut.
+    `token_log_probs` has one entry per step; the last is the end symbol's unless the hypothesis was truncated.
     """
 
     ids: tuple[int, ...]
@@ -56,9 +56,9 @@ def length_penalty(n: Tensor, alpha: float, kind: LengthPenalty) -> Tensor:
 
 @dataclass
 class Finished:
-    """Room for all that a sentence can end with: fewer than W hypotheses, and then at most W in one step."""
+    """Storage for all finished hypotheses of a sentence: fewer than W, and then at most W in its last step."""
 
-    tokens: Tensor  # (B, 2W, longest limit); where there is but one way to end, (B, 1, steps taken) and so on
+    tokens: Tensor  # (B, 2W, longest limit); in greedy search (B, 1, steps taken), and so on below
     token_log_probs: Tensor  # (B, 2W, longest limit)
     log_probs: Tensor  # (B, 2W)
     lengths: Tensor  # (B, 2W)
@@ -67,7 +67,7 @@ class Finished:
 
     @classmethod
     def empty(cls, sentences: int, width: int, longest: int, device: torch.device) -> "Finished":
-        """Nothing finished yet. `width`: the W of the search; `longest`: the most steps of any sentence."""
+        """Nothing finished yet. `width`: W; `longest`: the maximum number of steps of any sentence."""
         shape = (sentences, 2 * width)
         return cls(
             tokens=torch.zeros(*shape, longest, dtype=torch.long, device=device),
@@ -81,8 +81,7 @@ class Finished:
     def add(
         self, which: Tensor, tokens: Tensor, token_log_probs: Tensor, log_probs: Tensor, *, truncated: bool
     ) -> None:
-        """Put away those hypotheses of tokens and token_log_probs (B, W, t), log_probs (B, W) that are marked in
-        `which` (B, W) bool."""
+        """Store the hypotheses that `which` (B, W) bool marks; tokens, token_log_probs (B, W, t), log_probs (B, W)."""
         sentence, column = which.nonzero(as_tuple=True)
         slot = (self.count.unsqueeze(1) + which.cumsum(1) - 1)[sentence, column]
         length = tokens.shape[2]
@@ -94,7 +93,7 @@ class Finished:
         self.count += which.sum(1)
 
     def select(self, sentences: Tensor) -> "Finished":
-        """Of these sentences only: (B') numbers, or (B) bool."""
+        """Keep these sentences only: numbers (B') or a mask (B) bool."""
         return Finished(
             self.tokens[sentences],
             self.token_log_probs[sentences],
@@ -105,9 +104,9 @@ class Finished:
         )
 
     def ranked(self, n_best: int, alpha: float, kind: LengthPenalty) -> list[list[Hypothesis]]:
-        """The n best hypotheses of each sentence by score; of equal ones the first put away comes first.
+        """The n best hypotheses of each sentence by score; of equal ones, the first stored comes first.
 
-        UserError when a sentence has none, which only a model that gives no probabilities brings about.
+        UserError when a sentence has none, which happens only when the model gives NaN.
         """
         scores = self.log_probs / length_penalty(self.lengths, alpha, kind)
         order = scores.argsort(dim=1, descending=True, stable=True)

@@ -1,4 +1,4 @@
-"""Text streams in and out: what `translate` reads and the lines it writes."""
+"""Text input and output: the lines that `translate` reads and writes."""
 
 import errno
 import io
@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO
 from transformer_cli.data.lines import Errors, lines_of, read_lines
 from transformer_cli.errors import ConfigError, DataError
 
-if TYPE_CHECKING:  # what is wrong with a stream can be told before PyTorch is loaded
+if TYPE_CHECKING:  # streams are checked before PyTorch is loaded
     from transformer_cli.data.tokenizer import Tokenizers
     from transformer_cli.decoding.align import Alignment
     from transformer_cli.decoding.translator import Translation
@@ -23,16 +23,16 @@ if TYPE_CHECKING:  # what is wrong with a stream can be told before PyTorch is l
 logger = logging.getLogger(__name__)
 
 _LONG_LINES_NAMED = 10
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what only writing can fail with
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors that only writing can raise
 
 
 def argument_line(argument: str, name: str, errors: Errors) -> str:
-    """A word of the command line as UTF-8, which Python has read by the locale; `name` is what an error calls it."""
+    """A command-line argument decoded as UTF-8 instead of by the locale; `name` identifies it in errors."""
     return " ".join(lines_of(io.BytesIO(os.fsencode(argument)), name, errors))
 
 
 def is_shown_with(target: Path | None) -> bool:
-    """Whether what is written to `target` and a progress bar would stand in each other's way."""
+    """Whether output to `target` goes to the terminal, where a progress bar would disturb it."""
     return target is None and sys.stdout is not None and sys.stdout.isatty()
 
 
@@ -51,7 +51,7 @@ def standard_input() -> BinaryIO:
 
 
 def check_input(source: Path) -> None:
-    """DataError when a file or folder cannot be read. A pipe is left alone, for it can be opened only once."""
+    """DataError when a file or folder cannot be read. A pipe is not tried, since it can be opened only once."""
     if source.is_file() or source.is_dir() or not source.exists():
         try:
             source.open("rb").close()
@@ -60,8 +60,8 @@ def check_input(source: Path) -> None:
 
 
 def check_output(target: Path, sources: Iterable[Path], flag: str = "--output") -> None:
-    """Find out before the work what would spoil its end: ConfigError when `target` is a folder or in none, may not be
-    written, or is a file that is to be read."""
+    """Check before the work that its result can be written: ConfigError when `target` is a folder, lies in no existing
+    folder, is not writable, or is one of `sources`."""
     if target.is_dir():
         raise ConfigError(f"{flag} {target} is a folder: name a file")
     if not target.absolute().parent.is_dir():
@@ -76,9 +76,9 @@ def check_output(target: Path, sources: Iterable[Path], flag: str = "--output") 
 @contextmanager
 def output_stream(target: Path | None) -> Iterator[IO[str]]:
     """A UTF-8 stream with \\n line ends whatever the locale: a file, or standard output for None. DataError when it
-    cannot be written, or a disk is full.
+    cannot be opened, or the disk or quota is full.
 
-    Lines that were written before an error stay.
+    Lines written before an error remain.
     """
     name = "standard output" if target is None else str(target)
     try:
@@ -110,10 +110,10 @@ def _opened(target: Path) -> IO[str]:
 
 
 def text_lines(index: int, translations: "Iterable[Translation]", numbered: bool, scores: bool) -> Iterator[str]:
-    """Lines of plain text for one input line.
+    """Lines of plain text for one input line, one per translation.
 
-    One translation alone, or `text ||| score ||| log-probability ||| n`, or with several a line `index ||| text |||
-    score` each (and `||| log-probability ||| n`). The index counts input lines from 0.
+    A line is the text alone; with `scores`, `text ||| score ||| log-probability ||| n`; if `numbered`, `index ||| text
+    ||| score`, and with `scores` also `||| log-probability ||| n`. The index counts input lines from 0.
     """
     for t in translations:
         fields = [str(index)] if numbered else []
@@ -131,9 +131,9 @@ def json_lines(
     tokenizers: "Tokenizers",
     alignments: "Iterable[Alignment] | None" = None,
 ) -> Iterator[str]:
-    """One JSON object a translation: index, text, score, log_prob, n, truncated, pieces and token_log_probs.
+    """One JSON object per translation: index, text, score, log_prob, n, truncated, pieces and token_log_probs.
 
-    With alignments also source_pieces and alignment, in Pharaoh's form: `i-j` for source piece i and piece j, from 0.
+    With alignments also source_pieces, and alignment in Pharaoh format: `i-j` for source piece i and piece j, from 0.
     """
     aligned = repeat(None) if alignments is None else alignments
     for t, alignment in zip(translations, aligned, strict=False):
@@ -154,11 +154,11 @@ def json_lines(
 
 
 class LongLines:
-    """Lines longer than any that a model was trained on, which it may translate badly: each is named, up to ten."""
+    """Warns of lines longer than any in training, which a model may translate badly; names the first ten."""
 
     def __init__(self, longest: int, split: bool = False) -> None:
-        """`longest`: the pieces of the longest source in training. With `split` what is told of each line is its
-        longest sentence."""
+        """`longest`: the pieces of the longest source in training. With `split`, each line counts by its longest
+        sentence."""
         self._longest = longest
         self._words = (
             "line %d has a sentence of %d pieces, more than any in training (at most %d): its translation may be poor"
@@ -169,7 +169,7 @@ class LongLines:
         self._count = 0
 
     def note(self, number: int, pieces: int) -> None:
-        """A line by its number from 1, and how many pieces it, or its longest sentence, has."""
+        """Note a line by its number from 1 and the pieces in it, or in its longest sentence."""
         if pieces <= self._longest:
             return
         self._count += 1
@@ -177,7 +177,7 @@ class LongLines:
             logger.warning(self._words, number, pieces, self._longest)
 
     def tell(self) -> None:
-        """How many there were, if not all were named."""
+        """Warn of their number, if not all were named."""
         if self._count > _LONG_LINES_NAMED:
             logger.warning("%d lines were longer than any in training", self._count)
 

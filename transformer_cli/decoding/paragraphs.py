@@ -1,8 +1,9 @@
-"""Lines of several sentences: cut at the ends of sentences, translated one by one, joined again.
+"""Lines of several sentences: split into sentences, translated one by one, joined again.
 
-A model that was trained on sentences translates a paragraph badly, or stops after its first sentence. An end is a full
-stop, question or exclamation mark with what closes behind it, before a space and no small letter; one of Chinese and
-Japanese needs no space. Behind initials, numbers of one or two digits and a few abbreviations a full stop ends nothing.
+A model trained on sentences translates a paragraph badly, or stops after its first sentence. A sentence ends at a full
+stop, question mark, exclamation mark or ellipsis, with any closing quotes and brackets, if a space follows and then no
+lower-case letter. Chinese and Japanese marks need no space. A full stop after an initial, a number of one or two digits
+or one of a few abbreviations does not end a sentence.
 """
 
 import re
@@ -15,16 +16,16 @@ from transformer_cli.decoding.sampling import Sampling
 from transformer_cli.decoding.translator import Translation, Translator, joined
 from transformer_cli.errors import LineError
 
-_CLOSING = "\"'”’“‘»«)\\]）」』】"  # German quotes close with what opens English ones
+_CLOSING = "\"'”’“‘»«)\\]）」』】"  # closing quotes in German are opening quotes in English
 _WIDE = "。！？"
 _END = re.compile(rf"[{_WIDE}]+[{_CLOSING}]*\s*|[.!?…]+[{_CLOSING}]*\s+")
 _WORDS = "Mr|Mrs|Ms|Hr|Fr|Dr|Prof|St|Nr|No|Fig|Abb|Abs|Art|vs|ca|bzw|vgl|evtl|Sr|Jr|Inc|Ltd|Co"
 _ABBREVIATION = re.compile(rf"(?:^|[\s(\"'“‘„‚«»])(?:[^\W\d_]|\d{{1,2}}|[^\W\d_]\.[^\W\d_]|{_WORDS})\.$")
-_LONGEST = 10  # characters that tell an abbreviation, and what stands before it
+_LONGEST = 10  # characters of an abbreviation and the one before it
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a line, without the spaces around them; the line itself, if it is blank."""
+    """The sentences of a line, without surrounding spaces; for a blank line, the line itself."""
     if is_blank(text):
         return [text]
     sentences = []
@@ -50,12 +51,12 @@ def translate_paragraphs(
     sampling: Sampling | None = None,
     note: Callable[[int, int], None] | None = None,
 ) -> Iterator[list[Translation]]:
-    """`Translator.translate`, sentence by sentence: for each line the one translation joined from its sentences'.
+    """`Translator.translate` sentence by sentence: for each line, one translation joined from those of its sentences.
 
-    Its log-probability, score and n are their sums. `note` is told the number of each line, from 1, and the pieces of
-    its longest sentence. DataError names a line by its number among the lines.
+    Its log-probability, score and n are sums over the sentences. `note` is called with the number of each line, from 1,
+    and the pieces in its longest sentence. A LineError has the number of the line, not of the sentence.
     """
-    counts: deque[int] = deque()  # sentences of each line that is under way
+    counts: deque[int] = deque()  # sentences of each line that is not finished
     lines_done = sentences_done = 0
 
     def sentences() -> Iterator[str]:

@@ -1,13 +1,13 @@
-"""Translations drawn at random from what the model thinks likely, instead of searched for.
+"""Translations sampled at random from the model's probabilities, instead of searched for.
 
     B sentences   W samples of each   V vocabulary   t steps taken
 
 p(piece) is proportional to exp(logit / temperature), over the `top_k` likeliest pieces, and of these over the fewest
-that hold `top_p` of the probability (nucleus sampling, Holtzman et al. 2020). The log-probability of a sample is the
-model's own, at temperature 1 and over all pieces, so that `score` gives the same.
+that hold `top_p` of the probability (nucleus sampling, Holtzman et al. 2020). The log-probability of a sample is at
+temperature 1 and over all pieces, so that without a repetition penalty `score` gives the same.
 
-The random numbers of a sentence follow from the seed and its own pieces: its samples do not depend on the batch, the
-order or the neighbours.
+The random numbers of a sentence depend only on the seed and its own pieces, so its samples do not depend on the batch
+or the order of sentences.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from transformer_cli.decoding.search import State, StepModel, closed_up
 
 @dataclass(frozen=True)
 class Sampling:
-    """What to draw from. `top_k` 0: from all pieces; `top_p` 1: from all that are left."""
+    """How to sample. `top_k` 0 keeps all pieces; `top_p` 1 keeps all that `top_k` leaves."""
 
     temperature: float
     top_k: int
@@ -46,9 +46,9 @@ def sample(
     length_penalty_type: LengthPenalty,
     constraints: Constraints = NO_CONSTRAINTS,
 ) -> list[list[Hypothesis]]:
-    """For each sentence so many independent samples, by score; src (B, S) ids, src_mask (B, 1, S), limits (B) steps.
+    """Independent samples of each sentence, best score first; src (B, S) ids, src_mask (B, 1, S), limits (B) steps.
 
-    UserError when the logits are not numbers.
+    UserError when the logits are NaN.
     """
     device = src.device
     results: list[list[Hypothesis]] = [[] for _ in range(len(src))]
@@ -60,7 +60,7 @@ def sample(
     history = torch.empty(len(src), samples, 0, device=device)  # (B, W, t)
     live = torch.ones(len(src), samples, dtype=torch.bool, device=device)
     newest = torch.full((len(src), 1), special.bos, device=device)
-    rows = torch.arange(len(src), device=device).unsqueeze(1).expand(-1, samples)  # all samples begin at the one row
+    rows = torch.arange(len(src), device=device).unsqueeze(1).expand(-1, samples)  # all samples start from the one row
 
     while len(remaining):
         logits, state = model.step(newest, state)
@@ -96,16 +96,16 @@ def sample(
 
 
 def _draw(log_probs: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:
-    """The piece at which the summed probability passes a uniform number: (B, W, V), (B, W) -> ids (B, W).
+    """The piece at which the cumulative probability passes a uniform number: (B, W, V), (B, W) -> ids (B, W).
 
-    The pieces are summed from the likeliest on, so that leaving out unlikely ones moves no other.
+    The sum starts from the likeliest piece, so that leaving out unlikely pieces does not move the others.
     """
     count = sampling.top_k or log_probs.shape[-1]
     likely, ids = (log_probs / sampling.temperature).topk(min(count, log_probs.shape[-1]), dim=-1)
     probabilities = likely.to(uniform.device).double().softmax(-1)  # (B, W, k), largest first
     below = probabilities.cumsum(-1)
     before = below - probabilities
-    allowed = (before < sampling.top_p) & (probabilities > 0)  # the first always is
+    allowed = (before < sampling.top_p) & (probabilities > 0)  # always true of the first
     total = (probabilities * allowed).sum(-1, keepdim=True)
     place = (below < uniform.unsqueeze(-1) * total).sum(-1, keepdim=True)
     last = allowed.sum(-1, keepdim=True) - 1
@@ -113,14 +113,14 @@ def _draw(log_probs: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:
 
 
 def _uniform(src: Tensor, src_mask: Tensor, samples: int, longest: int, seed: int) -> Tensor:
-    """Numbers in [0, 1) for each sentence, sample and step: (B, W, longest), fp64."""
+    """Uniform random numbers in [0, 1) for each sentence, sample and step: (B, W, longest), fp64."""
 
     def of(ids: Sequence[int]) -> Tensor:
         digest = hashlib.blake2b(repr((seed, *ids)).encode(), digest_size=16).digest()
-        # A stream each: with a longer limit, which comes of a longer neighbour, the first numbers stay as they are.
+        # One stream per sample: a longer limit, caused by a longer neighbour, leaves the first numbers unchanged.
         streams = np.random.SeedSequence(int.from_bytes(digest, "little")).spawn(samples)
         return torch.from_numpy(np.stack([np.random.default_rng(stream).random(longest) for stream in streams]))
 
     real = [row[mask[0]].tolist() for row, mask in zip(src, src_mask, strict=True)]
-    # Apple's GPUs have no fp64: there this part is the processor's.
+    # Apple's GPUs have no fp64, so there the CPU does this part.
     return torch.stack([of(ids) for ids in real]).to("cpu" if src.device.type == "mps" else src.device)

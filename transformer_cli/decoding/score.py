@@ -1,4 +1,4 @@
-"""The log-probability of translations that are given, with the whole target known at once (teacher forcing)."""
+"""The log-probability of given translations, computed with the whole target at once (teacher forcing)."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,13 +17,13 @@ from transformer_cli.errors import LineError, UserError
 from transformer_cli.log import LOGGER
 from transformer_cli.model.masks import padding_mask, target_mask
 
-_BATCHES_IN_WINDOW = 8  # pairs of this many batches are sorted by length together
-_LOGITS = 1 << 24  # held at a time: 64 MB
+_BATCHES_IN_WINDOW = 8  # batches in which pairs are sorted by length together
+_LOGITS = 1 << 24  # in memory at a time: 64 MB
 
 
 @dataclass(frozen=True)
 class Score:
-    """What the model thinks of a translation: `token_log_probs` has an entry for each of `ids` and one for the end."""
+    """The score of a translation: `token_log_probs` has an entry for each of `ids` and one for the end symbol."""
 
     ids: tuple[int, ...]
     token_log_probs: tuple[float, ...]
@@ -31,10 +31,11 @@ class Score:
 
 
 def score(translator: Translator, pairs: Iterable[Pair], batch_size: int = DEFAULT_BATCH_SIZE) -> Iterator[Score]:
-    """The scores of the pairs, in order. They equal those of a search wherever the text encodes to the pieces found.
+    """The scores of the pairs, in order. They equal those of a search without a repetition penalty wherever the text
+    encodes to the pieces found.
 
-    Where memory runs out fewer are scored together. LineError for a pair beyond learned positions or memory, UserError
-    when the model gives no numbers.
+    When memory runs out, fewer pairs are scored at a time. LineError for a pair that exceeds learned positions or does
+    not fit into memory, UserError when the model gives NaN.
     """
     cells = _LOGITS // translator.tokenizers.target.vocab_size
     remaining = iter(pairs)
@@ -90,7 +91,7 @@ def _check_positions(
 def score_ids(
     translator: Translator, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> Iterator[Score]:
-    """The scores of one batch of pairs in pieces, all computed at once."""
+    """The scores of pairs of piece ids, computed as one batch."""
     device = translator.device
     translator.model.eval()
     src = pad_sequences(sources, suffix=EOS).to(device)  # (B, S)

@@ -1,11 +1,11 @@
-"""Greedy and beam search over anything that can give the next logits; no model is known here.
+"""Greedy and beam search over any `StepModel`.
 
     B sentences still searched   W beam   V vocabulary   C = 2W candidates   t steps taken
 
-The rule. Each step ranks the 2W best continuations of a sentence. An end symbol among the first W of them finishes its
-hypothesis; the best W that are not end symbols stay alive. A sentence is done when W hypotheses are finished, or at its
-own length limit, where the live ones are taken as they are and marked truncated. Greedy search is W = 1: the likeliest
-piece, until that is the end symbol.
+Each step ranks the 2W best continuations of a sentence. An end symbol among the first W of them finishes its
+hypothesis; the best W that are not end symbols stay live. A sentence is done when W hypotheses are finished, or when
+none is live, or at its own length limit, where the live hypotheses are kept and marked truncated. Greedy search is
+W = 1: the likeliest piece at each step, until that is the end symbol.
 """
 
 from dataclasses import dataclass
@@ -19,30 +19,30 @@ from transformer_cli.decoding.hypotheses import Finished, Hypothesis, LengthPena
 
 State = TypeVar("State")
 
-_BLOCK = 64  # pieces of a vocabulary among which the largest is looked for before any ranking
-_LEAVE = 16  # done sentences leave the batch when they are this part of it: leaving has a price, too
+_BLOCK = 64  # pieces of the vocabulary whose maximum is computed before any ranking
+_LEAVE = 16  # done sentences leave the batch once they are 1 in 16 of it: removing them costs time, too
 
 
 class StepModel(Protocol[State]):
-    """What a search needs of a model. Rows are numbered sentence by sentence, W to each.
+    """The interface of a model for search. Rows are numbered sentence by sentence, W to each.
 
-    A state is used up by `step` and by `reorder`: only what they return goes on.
+    `step` and `reorder` consume the state passed to them: use only the state that they return.
     """
 
     def start(self, src: Tensor, src_mask: Tensor) -> State:
-        """Encode once: src (B, S) ids, src_mask (B, 1, S) -> a state of one row a sentence."""
+        """Encode the sources: src (B, S) ids, src_mask (B, 1, S) -> a state with one row per sentence."""
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """The newest token of each row (B, W) -> the logits of the next one (B, W, V)."""
 
     def reorder(self, state: State, rows: Tensor) -> State:
-        """Keep these rows: (B', W') present row numbers, a line for each sentence that stays, in any order; but where
-        all stay, each has its place."""
+        """Keep these rows: (B', W') current row numbers, one line for each sentence that stays. The lines may be in any
+        order, except that all sentences keep their places if all of them stay."""
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search; what each means stands at the keys of the same names in the configuration."""
+    """How to search. The keys of the same names in the configuration document the fields."""
 
     beam_size: int
     length_penalty: float
@@ -62,18 +62,18 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each sentence, best first: `options.n_best` of them, or as many as there are.
 
-    src (B, S) ids, src_mask (B, 1, S), limits (B): the most steps of each sentence, end symbol included, at least 1. Of
-    equal scores the one found in an earlier step wins. UserError when the logits are not numbers.
+    src (B, S) ids, src_mask (B, 1, S), limits (B): the maximum number of steps of each sentence, end symbol included,
+    at least 1. Of equal scores, the one found in an earlier step wins. UserError when the logits are NaN.
     """
     if options.beam_size == 1:
         return _greedy_search(model, src, src_mask, limits, special, options, constraints)
     beam = options.beam_size
     device = src.device
     results: list[list[Hypothesis]] = [[] for _ in range(len(src))]
-    remaining = torch.arange(len(src), device=device)  # (B) which sentence each line of the tensors below is
+    remaining = torch.arange(len(src), device=device)  # (B) the sentence of each line of the tensors below
     state = model.start(src, src_mask)
     finished = Finished.empty(len(src), beam, int(limits.max()), device)
-    prefixes = torch.empty(len(src), 1, 0, dtype=torch.long, device=device)  # (B, W, t); one row until it can split
+    prefixes = torch.empty(len(src), 1, 0, dtype=torch.long, device=device)  # (B, W, t); one row in the first step
     history = torch.empty(len(src), 1, 0, device=device)  # (B, W, t) log-probability of each of these tokens
     live = torch.zeros(len(src), 1, device=device)  # (B, W) log-probability of each live prefix; -inf: dead
     newest = torch.full((len(src), 1), special.bos, device=device)  # (B, W)
@@ -93,7 +93,7 @@ def beam_search(
         if first.any():
             finished.add(first, *_grown(prefixes, history, parent, token, gained), top, truncated=False)
 
-        # The best W that go on, in rank order: a stable sort puts the end symbols behind them.
+        # The best W that stay live, in rank order: a stable sort puts the end symbols behind them.
         order = ends.byte().argsort(dim=1, stable=True)[:, :beam]  # (B, W)
         live = top.masked_fill_(ends, -torch.inf).gather(1, order)
         newest, parent = token.gather(1, order), parent.gather(1, order)
@@ -130,7 +130,7 @@ def _greedy_search(
     options: SearchOptions,
     constraints: Constraints,
 ) -> list[list[Hypothesis]]:
-    """`beam_search` with one hypothesis a sentence: nothing has to be ranked, and what is finished needs no room."""
+    """`beam_search` with one hypothesis per sentence, which needs no ranking and no storage for finished ones."""
     results: list[list[Hypothesis]] = [[] for _ in range(len(src))]
     remaining = torch.arange(len(src), device=src.device)  # (B)
     state = model.start(src, src_mask)
@@ -166,7 +166,7 @@ def _greedy_search(
 
 
 def _finished(prefixes: Tensor, history: Tensor, lengths: Tensor, eos: int) -> Finished:
-    """One hypothesis of each sentence, which has ended after so many steps: (B, 1, t), (B, 1, t), (B, 1)."""
+    """One finished hypothesis per sentence: prefixes and history (B, 1, t), and lengths (B, 1) in steps."""
     beyond = torch.arange(prefixes.shape[2], device=lengths.device) >= lengths.unsqueeze(2)
     totals = history.masked_fill(beyond, 0.0).sum(2)
     truncated = prefixes.gather(2, lengths.unsqueeze(2) - 1).squeeze(2) != eos
@@ -174,8 +174,8 @@ def _finished(prefixes: Tensor, history: Tensor, lengths: Tensor, eos: int) -> F
 
 
 def closed_up(done: Tensor) -> Tensor:
-    """Which sentences stand where when those that are done (B) leave: (B'). The last ones take the places that become
-    free, so that no other moves."""
+    """The numbers (B') of the sentences to keep, in their new order, when those that are done (B) leave. The last
+    sentences take the free places, so that no other moves."""
     stay = (~done).nonzero().squeeze(1)
     order = torch.arange(len(stay), device=done.device)
     free = done[: len(stay)].nonzero().squeeze(1)
@@ -184,7 +184,7 @@ def closed_up(done: Tensor) -> Tensor:
 
 
 def _likeliest(log_probs: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of log_probs (B, 1, V) and where it is, (B, 1) each, by way of the block with the largest maximum."""
+    """The largest of log_probs (B, 1, V) and its index, (B, 1) each, found in the block with the largest maximum."""
     flat = log_probs.squeeze(1)
     blocks = flat.shape[1] // _BLOCK
     if not blocks:
@@ -201,10 +201,10 @@ def _likeliest(log_probs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def best_continuations(live: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest of live (B, W) + log_probs (B, W, V), best first: values and places in W * V, (B, count).
+    """The `count` largest of live (B, W) + log_probs (B, W, V), best first: values and indices into W * V, (B, count).
 
-    The largest lie in the blocks with the largest maxima, so only those blocks are ranked: looking for a maximum is
-    much cheaper than ranking.
+    The largest values lie in the blocks with the largest maxima, so only those blocks are ranked: a maximum is much
+    cheaper than a ranking.
     """
     sentences, width, vocab = log_probs.shape
     blocks = vocab // _BLOCK
@@ -226,7 +226,8 @@ def best_continuations(live: Tensor, log_probs: Tensor, count: int) -> tuple[Ten
 
 
 def _grown(prefixes: Tensor, history: Tensor, parent: Tensor, token: Tensor, gained: Tensor) -> tuple[Tensor, Tensor]:
-    """Prefixes (B, W, t) and their log-probabilities, one longer: parent, token, gained (B, C) -> (B, C, t + 1)."""
+    """Append a token to prefixes (B, W, t) and its log-probability to history: parent, token, gained (B, C) -> (B, C,
+    t + 1)."""
     of_parent = parent.unsqueeze(-1).expand(-1, -1, prefixes.shape[2])
     return (
         torch.cat([prefixes.gather(1, of_parent), token.unsqueeze(-1)], dim=2),

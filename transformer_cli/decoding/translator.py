@@ -1,6 +1,6 @@
 """A trained model with its tokenizers: lines of text in, translations out, in the same order.
 
-lines -> windows of many batches -> ids -> batches of like length -> search -> text -> the order of the lines
+lines -> windows of many batches -> ids -> batches of similar length -> search -> text -> the order of the lines
 """
 
 import math
@@ -47,18 +47,19 @@ from transformer_cli.run_files import locate
 
 SPECIAL = SpecialIds(pad=PAD, bos=BOS, eos=EOS)
 DEFAULT_BATCH_SIZE = 256
-_BATCHES_IN_WINDOW = 8  # lines of this many batches are sorted by length together
-# Pieces beyond which a line is translated in parts: time and memory grow with the square of its length, and what no
-# model was trained on comes out badly in one piece, too.
+_BATCHES_IN_WINDOW = 8  # batches in which lines are sorted by length together
+# A line of more pieces is translated in parts: time and memory grow with the square of its length, and a model
+# translates badly what is far longer than anything in training.
 _LONGEST_IN_ONE = 1024
 
 
 @dataclass(frozen=True)
 class Translation:
-    """One translation of one line. An empty line has the empty translation, of log-probability 0 and no steps.
+    """One translation of one line. An empty line has an empty translation with log-probability 0 and no steps.
 
-    `ids`: its pieces without the end symbol; `token_log_probs`: one a step, so the end symbol's is the last unless the
-    translation was truncated; `source_ids`: the pieces of the line; `parts`: what it was put together from, if it was.
+    `ids`: its pieces without the end symbol; `token_log_probs`: one per step, the last being the end symbol's unless
+    the translation was truncated; `source_ids`: the pieces of the line; `parts`: the translations it was joined from,
+    if any.
     """
 
     text: str
@@ -73,7 +74,7 @@ class Translation:
 
 
 class Line(NamedTuple):
-    """A line to translate: its number in the input, from 1, its pieces, and those its translation begins with."""
+    """A line to translate: its number in the input, from 1, its pieces, and the pieces of its forced prefix."""
 
     number: int
     source: list[int]
@@ -81,7 +82,7 @@ class Line(NamedTuple):
 
 
 class Translator:
-    """Translates. Usually made by `Translator.load("runs/NAME")`."""
+    """Translates text. Usually created by `Translator.load("runs/NAME")`."""
 
     def __init__(
         self,
@@ -92,17 +93,17 @@ class Translator:
         precision: Precision,
         longest_source: int | None = None,
     ) -> None:
-        """`longest_source`: pieces of the longest source in its training, where that is known."""
+        """`longest_source`: pieces of the longest source in training, where that is known."""
         self.model = model
         self.tokenizers = tokenizers
         self.config = config
         self.device = device
         self.precision = precision
         self.longest_source = longest_source
-        self._step_model: StepModel[Any] | None = None  # made when it is needed, for the weights may still change
+        self._step_model: StepModel[Any] | None = None  # None: made at each use, since the weights may still change
         self._cells = decoding_cells(device)
         self.positions = _learned_positions(config)
-        """The most pieces that it takes at once, the end symbol among them."""
+        """The maximum number of pieces at once, end symbol included."""
 
     @classmethod
     def load(
@@ -112,9 +113,10 @@ class Translator:
         precision: PrecisionName = "auto",
         ensemble: Sequence[str | Path] = (),
     ) -> "Translator":
-        """The model of a run directory, a model file or a checkpoint, or the mean of it and those of `ensemble`.
+        """Load the model of a run directory, a model file or a checkpoint, in an ensemble with those of `ensemble`.
 
-        CheckpointError when there is none to use, ConfigError for an ensemble of different vocabularies.
+        CheckpointError when there is no usable model, ConfigError when the device is not available or the tokenizers of
+        an ensemble differ.
         """
         file = checkpoint.read(locate(Path(run)))
         tokenizers = load_tokenizers(file.tokenizers)
@@ -150,13 +152,14 @@ class Translator:
         sampling: Sampling | None = None,
         prefixes: Iterable[str] | None = None,
     ) -> Iterator[list[Translation]]:
-        """For each line, in order, its `n_best` translations, best first; for an empty line one empty translation.
+        """For each line, in order, its `n_best` translations, best first; for an empty line, one empty translation.
 
-        `decoding` replaces the run's own settings. With `sampling` they are drawn at random, with `prefixes` each
-        begins with the text that stands there for its line. A batch has at most `batch_size` sentences, and fewer when
-        they are long or memory runs out; with 1, each translation comes before the next line is read. A line of
-        thousands of pieces, or beyond learned positions, is translated in parts of `data.max_length`, cut at spaces
-        where there are any, and joined again. DataError for a line that memory has no room for, by number, and when
+        `decoding` replaces the run's own settings. With `sampling`, translations are drawn at random; with `prefixes`,
+        each begins with the prefix of its line. A batch has at most `batch_size` sentences, and fewer when they are
+        long or memory runs out; with 1, each line is translated before the next is read. A line of more than 1,024
+        pieces (or `data.max_length`, if that is larger), or longer than learned positions allow, is split into parts of
+        at most `data.max_length` pieces, at spaces where there are any; their translations are joined. DataError for a
+        line that does not fit into memory, with its number, for a prefix with characters that have no piece, and when
         there are fewer prefixes than lines.
         """
         decoding = self.config.decoding if decoding is None else decoding
@@ -182,14 +185,14 @@ class Translator:
             parts = [self._parts(line) for line in texts]
             found = self._translate_window(step_model, [*chain.from_iterable(parts)], decoding, batch_size, sampling)
             for of_line in parts:
-                # Of the parts the best go together, then the second best and so on.
+                # Join the best translations of the parts, then the second best, and so on.
                 ranked = zip(*islice(found, len(of_line)), strict=False)
                 yield [joined(together, self.separator) for together in ranked]
             first += len(window)
 
     @property
     def separator(self) -> str:
-        """What stands between two sentences of the target language."""
+        """The text between two sentences of the target language."""
         return separator(self.config.data.target_lang)
 
     def _without_piece(self, text: str) -> str:
@@ -201,12 +204,12 @@ class Translator:
         return [best[0].text for best in self.translate(lines, decoding)]
 
     def autocast(self) -> torch.autocast:
-        """The context in which the model computes: one that was loaded in its precision needs no conversions."""
+        """The context in which the model computes. Weights that were converted on loading need no autocast."""
         converted = self.model.output.weight.dtype != torch.float32
         return autocast(self.device, "fp32" if converted else self.precision)
 
     def as_file(self, origin: Mapping[str, Any]) -> checkpoint.ModelFile:
-        """What to write so that `load` finds this model again; `origin` tells where it comes from."""
+        """The content of a file from which `load` restores this model; `origin` records where it comes from."""
         weights = dict(self.model.named_parameters())
         return checkpoint.ModelFile(
             self.config, self.tokenizers.protos(), weights, origin, longest_source=self.longest_source
@@ -221,8 +224,8 @@ class Translator:
         sampling: Sampling | None,
     ) -> Iterator[list[Translation]]:
         translations = [[Translation("", 0.0, 0.0, 0, False)] for _ in lines]
-        rows = decoding.beam_size if sampling is None else decoding.n_best  # of a sentence
-        # Longest first: with them memory runs out at once or not at all.
+        rows = decoding.beam_size if sampling is None else decoding.n_best  # per sentence
+        # Longest first, so that memory runs out at once or not at all.
         waiting = sorted((i for i, line in enumerate(lines) if line.source), key=lambda i: -len(lines[i].source))
         while waiting:
             longest = len(lines[waiting[0]].source) + 1
@@ -242,7 +245,7 @@ class Translator:
         return iter(translations)
 
     def _parts(self, line: Line) -> list[Line]:
-        """The line itself, or what it is cut into when it is far too long."""
+        """The line itself, or the parts to translate it in if it is too long."""
         most = self.positions - 1  # the end symbol takes one
         size = min(self.config.data.max_length, most)
         if len(line.source) <= min(max(_LONGEST_IN_ONE, size), most):
@@ -259,7 +262,7 @@ class Translator:
         return [parts[0]._replace(prefix=line.prefix), *parts[1:]]
 
     def _use_less(self, batch: list[Line], cells: int, reason: str) -> None:
-        """Half as much at a time from now on; LineError when it was a single line."""
+        """Halve the batches from now on; LineError when the batch was a single line."""
         if len(batch) == 1:
             raise LineError(
                 batch[0].number,
@@ -289,7 +292,7 @@ class Translator:
         return beam_search(*arguments, SearchOptions(decoding.beam_size, *penalty, decoding.n_best), constraints)
 
     def _limit(self, line: Line, decoding: DecodingConfig) -> int:
-        """The most steps; a batch's neighbours have no say in it, and a prefix may take as many as it needs."""
+        """The maximum number of steps. It does not depend on the rest of the batch, and leaves room for the prefix."""
         limit = math.floor(decoding.max_length_a * len(line.source) + decoding.max_length_b)
         return min(max(limit, len(line.prefix) + 1), self.positions)
 
@@ -307,7 +310,7 @@ class Translator:
 
 
 def joined(parts: Sequence[Translation], separator: str) -> Translation:
-    """The translations of what follows on each other as one. Its log-probability, score and n are their sums."""
+    """Translations of consecutive parts as one. Its log-probability, score and n are their sums."""
     if len(parts) == 1:
         return parts[0]
     return Translation(
@@ -324,12 +327,12 @@ def joined(parts: Sequence[Translation], separator: str) -> Translation:
 
 
 def _learned_positions(config: Config) -> int:
-    """How many positions a model has: without end, unless they are learned."""
+    """The number of positions of a model: unlimited unless they are learned."""
     return config.model.max_positions if config.model.positions == "learned" else sys.maxsize
 
 
 def load_tokenizers(protos: Mapping[str, bytes]) -> Tokenizers:
-    """The tokenizers in a model file; one object for both sides where they are shared."""
+    """The tokenizers in a model file; a shared one is a single object for both sides."""
     loaded = {side: Tokenizer(proto) for side, proto in protos.items()}
     if "shared" in loaded:
         return Tokenizers(loaded["shared"], loaded["shared"])
@@ -347,7 +350,7 @@ def load_model(file: checkpoint.ModelFile, tokenizers: Tokenizers, form: Attenti
         differing = ", ".join(sorted(expected ^ file.weights.keys())[:5])
         raise CheckpointError(f"the weights in the file are not those its configuration asks for: {differing} …")
     try:
-        model.load_state_dict(dict(file.weights), strict=False)  # tied names are in the file once
+        model.load_state_dict(dict(file.weights), strict=False)  # tied weights are in the file under one name
     except RuntimeError as error:
         raise CheckpointError(f"the weights in the file do not fit its configuration: {error}") from error
     return model.eval()

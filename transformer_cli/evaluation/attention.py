@@ -1,6 +1,6 @@
-"""Attention to look at: how much each step of a translation attends to each piece of the source, by layer and head.
+"""Attention for display: how much each step of a translation attends to each piece of the source, by layer and head.
 
-In a page the weights are data, of which a few lines of script make the table of one layer and head at a time.
+In a page, the weights are data, which a short script shows as a table of one layer and head at a time.
 """
 
 import json
@@ -20,13 +20,13 @@ from transformer_cli.evaluation.history import Sample
 from transformer_cli.evaluation.page import page, section, wide, write_page
 
 _SENTENCES = 4  # in a report
-_LONGEST = 18  # pieces of a sentence that is easily looked at
-_MOST = 128  # of one that can be drawn so that its labels are read
+_LONGEST = 18  # pieces of a sentence up to which its table is easy to read
+_MOST = 128  # pieces up to which the labels of a drawing are legible
 
 
 class Attention(NamedTuple):
-    """Weights (layers, heads, rows, columns) of a sentence; rows are the pieces of the translation, columns those of
-    the source, each with the end symbol."""
+    """Cross-attention weights (layers, heads, rows, columns) of a sentence; rows are the pieces of the translation,
+    columns those of the source, both with the end symbol."""
 
     name: str
     rows: list[str]
@@ -44,7 +44,7 @@ def check_drawable(translator: Translator, text: str) -> None:
 
 
 def attention_of(translator: Translator, translation: Translation, name: str) -> Attention:
-    """What the model attended to when it wrote this."""
+    """The cross-attention of a translation, with its pieces."""
     source, target = translator.tokenizers.source, translator.tokenizers.target
     return Attention(
         name,
@@ -55,7 +55,7 @@ def attention_of(translator: Translator, translation: Translation, name: str) ->
 
 
 def attention_of_samples(translator: Translator, samples: Sequence[Sample]) -> list[Attention]:
-    """Of a few sentences, the first that are short enough to be looked at."""
+    """The attention of a few sentences: the first short ones, or the least long where there are not enough."""
     encode = translator.tokenizers.source.encode
     lengths = [len(encode(one.source)) for one in samples]
     order = sorted(range(len(samples)), key=lambda index: max(lengths[index] - _LONGEST, 0))
@@ -66,7 +66,7 @@ def attention_of_samples(translator: Translator, samples: Sequence[Sample]) -> l
 
 
 def draw_attention(attention: Attention, path: Path) -> None:
-    """Write the picture of every layer and head; to .html also with a table to step through."""
+    """Draw every layer and head to a .png, or to an .html that also has a table to step through."""
     from transformer_cli.evaluation.drawing import attention_as_png, attention_as_svg
 
     if path.suffix.lower() == ".png":
@@ -84,7 +84,7 @@ def draw_attention(attention: Attention, path: Path) -> None:
 
 
 def stepper(attentions: Sequence[Attention]) -> str:
-    """What the script of the page makes a table of: the weights in percent, and the choice of sentence, layer and
+    """HTML from which the page's script makes a table: the weights in percent, and controls for sentence, layer and
     head."""
     data = [
         {"rows": one.rows, "columns": one.columns, "weights": np.rint(100 * one.weights).astype(int).tolist()}

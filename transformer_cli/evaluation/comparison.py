@@ -1,4 +1,4 @@
-"""Two systems on one set: which is better and how surely, by how much on long and on short sentences, and where."""
+"""Two systems on one set: which is better and how surely, on which lengths of sentence, and on which lines."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -19,13 +19,13 @@ from transformer_cli.evaluation.scores import (
 )
 from transformer_cli.evaluation.sets import EvaluationSet
 
-_SHOWN = 5  # lines that gained, and as many that lost
+_SHOWN = 5  # lines that gained most, and as many that lost most
 _GROUPS = 4
 
 
 @dataclass(frozen=True)
 class ChangedLine:
-    """A line on which the systems differ, by its number from 1, and its score in each."""
+    """A line whose scores differ between the systems, by its number from 1."""
 
     line: int
     source: str | None
@@ -38,7 +38,7 @@ class ChangedLine:
 
 @dataclass(frozen=True)
 class LengthGroup:
-    """A part of the lines, by their length in characters, and its score in each system."""
+    """Lines of similar length in characters, and their score in each system."""
 
     shortest: int
     longest: int
@@ -49,17 +49,18 @@ class LengthGroup:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was found; `gained` and `lost` are by the first metric and begin with the largest difference."""
+    """The result of a comparison; `gained` and `lost` are by the first metric, largest difference first."""
 
     metric: str
-    """The name of the first metric, by which lines and groups are scored."""
+    """The name of the first metric, which scores lines and groups."""
     differences: list[Difference]
     by_length: list[LengthGroup]
     gained: list[ChangedLine]
     lost: list[ChangedLine]
 
     def as_plain(self, baseline: str) -> dict[str, Any]:
-        """For JSON: as `scores_json`, each metric with the baseline's score, and the rest under `comparison`."""
+        """For JSON: each metric as in `scores_json`, with baseline, difference and p-value; the rest under
+        `comparison`."""
         plain: dict[str, Any] = {}
         for found in self.differences:
             name = found.score.name
@@ -72,7 +73,7 @@ class Comparison:
         return plain | {"comparison": {"baseline": baseline, **rest}}
 
     def in_lines(self, label: str, name: str, baseline: str) -> Iterator[str]:
-        """For a person; `name` and `baseline` are what the systems are called."""
+        """Lines for a person; `name` and `baseline` are the names of the systems."""
         yield f"{label}: {name} against {baseline}"
         rows = [["", name, baseline, "difference", "p"]]
         for found in self.differences:
@@ -107,7 +108,7 @@ class Comparison:
 
 
 def unlike_languages(one: DataConfig, baseline: DataConfig) -> Iterator[str]:
-    """In words, if two systems are known to translate between different languages."""
+    """A warning, if two systems are known to translate between different languages."""
     pairs = [(data.source_lang, data.target_lang) for data in (one, baseline)]
     subtags = [[tag.split("-")[0].lower() for tag in pair] for pair in pairs]
     if any("und" not in both and both[0] != both[1] for both in zip(*subtags, strict=True)):
@@ -124,7 +125,7 @@ def compare(one: EvaluationSet, hypotheses: Sequence[str], baseline: Sequence[st
     )
     sign = -1 if first.metrics[0] in LOWER_IS_BETTER else 1
     gains = [sign * (new - old) for old, new in zip(before, after, strict=True)]
-    order = sorted(range(len(gains)), key=lambda index: -gains[index])  # equal ones in the order of lines
+    order = sorted(range(len(gains)), key=lambda index: -gains[index])  # ties in the order of lines
 
     def line(index: int) -> ChangedLine:
         return ChangedLine(
@@ -156,10 +157,10 @@ def _by_length(
     baseline: Sequence[str],
     score: Callable[[Sequence[str], Sequence[int]], float],
 ) -> Iterator[LengthGroup]:
-    """Groups of about equally many lines; lines of one length stay together."""
+    """Groups of about the same number of lines; lines of one length stay together."""
     lengths = [len(line) for line in one.sources or one.references[0]]
     ordered = sorted(lengths)
-    # The first length of each group, and one beyond all.
+    # The shortest length of each group, and one beyond the longest of all.
     bounds = [*sorted({ordered[len(ordered) * group // _GROUPS] for group in range(_GROUPS)}), ordered[-1] + 1]
     for low, high in pairwise(bounds):
         chosen = [index for index, length in enumerate(lengths) if low <= length < high]
@@ -170,8 +171,8 @@ def _by_length(
 def sentence_records(
     one: EvaluationSet, hypotheses: Sequence[str], baseline: Sequence[str] | None, measure: Measure
 ) -> Iterator[dict[str, Any]]:
-    """For each line a record for JSON: set, index from 0, source where it is known, references, hypothesis, scores, and
-    where two systems are compared baseline and baseline_scores."""
+    """A record for JSON per line: set, index from 0, source where it is known, references, hypothesis, scores and, when
+    two systems are compared, baseline and baseline_scores."""
     scores = sentence_scores(hypotheses, one.references, *measure)
     others = None if baseline is None else sentence_scores(baseline, one.references, *measure)
     for index, (hypothesis, *references) in enumerate(zip(hypotheses, *one.references, strict=True)):

@@ -1,4 +1,4 @@
-"""Which charts there are of runs: what was measured step by step, the same of several runs in one chart."""
+"""The charts of one or several runs: measurements by step, with one chart per quantity for all runs."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ _OF_TRAINING = {
 
 
 def curves(runs: Mapping[str, RunHistory]) -> list[Chart]:
-    """Charts of runs by their names; what no run has measured is left out."""
+    """Charts of runs by their names; quantities that no run has measured are left out."""
     metrics = dict.fromkeys(
         metric for run in runs.values() for event in run.validated for metric in scores_of(event.get("scores"))
     )
@@ -27,7 +27,7 @@ def curves(runs: Mapping[str, RunHistory]) -> list[Chart]:
 
 
 def lengths(runs: Mapping[str, RunHistory]) -> Iterator[Bars]:
-    """How long the lines of the training text are, of each run and side of which that is known."""
+    """Histograms of the lengths of training lines, for each run and side where they are known."""
     for name, run in runs.items():
         for side, colour in (("source", COLOURS[0]), ("target", COLOURS[1])):
             if known := run.text.get("lengths", {}).get(side):
@@ -42,13 +42,13 @@ def lengths(runs: Mapping[str, RunHistory]) -> Iterator[Bars]:
 
 
 def colour_of(place: int) -> str:
-    """The colour of a run by its place among them."""
+    """The colour of a run by its position among the runs."""
     return COLOURS[place % len(COLOURS)]
 
 
 def _series(runs: Mapping[str, RunHistory], key: str) -> Iterator[Series]:
     for place, (name, run) in enumerate(runs.items()):
-        validation = colour_of(place if len(runs) > 1 else place + 1)  # a run by itself can have two colours
+        validation = colour_of(place if len(runs) > 1 else place + 1)  # a single run uses two colours
         kinds: tuple[tuple[str, Sequence[Event], str, Literal["line", "points", "mark"]], ...] = (
             ("training", run.trained, colour_of(place), "line"),
             ("validation", run.validated, validation, "points"),

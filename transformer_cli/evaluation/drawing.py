@@ -1,7 +1,7 @@
-"""Charts and attention drawn by matplotlib, which only this module knows.
+"""Charts and attention drawn by matplotlib, which only this module imports.
 
-A drawing is made once, in the colours for a light background. In a page each colour becomes a variable of CSS, so that
-the same drawing serves light and dark, and text stays text, which the browser writes in its own fonts.
+A drawing is made once, in the colours for a light background. In a page, each colour becomes a CSS variable, so that
+the same drawing serves light and dark mode, and text stays text, which the browser sets in its own fonts.
 """
 
 import io
@@ -25,17 +25,17 @@ from transformer_cli.log import LOGGER
 
 INK, FAINT, GRID = "#1f2328", "#59636e", "#d8dee4"
 COLOURS = ("#0b62c4", "#b85c00", "#1a7f37", "#8250df", "#bf3989", "#0a7d8c", "#7d6b00", "#57606a")
-"""Of runs, in order; then they come again."""
+"""The colours of runs in order, repeated when they run out."""
 _VARIABLES = {INK: "--ink", FAINT: "--faint", GRID: "--line"} | {
     colour: f"--c{number}" for number, colour in enumerate(COLOURS)
 }
-_HEAT = (0.25, 0.54, 0.88)  # a blue that can be told from white and from black
+_HEAT = (0.25, 0.54, 0.88)  # a blue distinct from white and from black
 
 _SIZE = (4.2, 2.3)  # inches: three side by side in a wide window, one in a narrow one
 _DPI = 150
-_STEPS = [1, 2, 2.5, 5, 10]  # of the marks of an axis
-_LOG_FROM = 3.0  # largest over smallest value from which a logarithmic axis has marks enough
-_CELL, _WIDEST = 0.17, 40.0  # inches: of one weight, of a picture
+_STEPS = [1, 2, 2.5, 5, 10]  # between the ticks of an axis
+_LOG_FROM = 3.0  # ratio of maximum to minimum from which a logarithmic axis has enough ticks
+_CELL, _WIDEST = 0.17, 40.0  # inches: the side of one weight, the most that all weights may span
 
 _FORMS: dict[str, dict[str, Any]] = {
     "line": {"linewidth": 1.0, "marker": ""},
@@ -43,7 +43,7 @@ _FORMS: dict[str, dict[str, Any]] = {
     "mark": {"linestyle": "none", "marker": "D", "markersize": 5, "markerfacecolor": "none"},
 }
 
-# Where there is one of these, pieces in Chinese, Japanese and Korean are drawn with it.
+# Fonts for pieces in Chinese, Japanese and Korean, used where they are installed.
 _CJK_FONTS = (
     "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans SC", "Noto Sans JP", "Source Han Sans SC",
     "WenQuanYi Zen Hei", "WenQuanYi Micro Hei", "Droid Sans Fallback", "PingFang SC", "Hiragino Sans",
@@ -53,8 +53,8 @@ _CJK_FONTS = (
 
 
 class Series(NamedTuple):
-    """A line of a chart: of which run, where there are several, and of what. `kind`: a thin `line`, one with `points`,
-    or a single `mark` apart from the others."""
+    """A line of a chart. `run` is empty unless there are several; `label` names the values. `kind`: a thin `line`, one
+    with `points`, or unconnected `mark`s."""
 
     run: str
     label: str
@@ -65,7 +65,7 @@ class Series(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """What is drawn over the steps of training; NaN and infinity leave a gap."""
+    """Values over the steps of training; NaN and infinity leave a gap."""
 
     name: str
     title: str
@@ -73,7 +73,8 @@ class Chart(NamedTuple):
     logarithmic: bool = False
 
     def legend(self) -> list[tuple[str, str, str]]:
-        """(label, colour, kind) of what is to be told apart: the runs by colour, and what is drawn of each."""
+        """(label, colour, kind) of each entry: the series of a single run, or else the runs by colour and then the
+        kinds of line, if there are several."""
         if not any(one.run for one in self.series):
             return [(one.label, one.colour, one.kind) for one in self.series]
         runs = {one.run: (one.run, one.colour, "line") for one in self.series}
@@ -82,7 +83,7 @@ class Chart(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """A histogram: how many lines have a length from `width` x i to the next; the last bar has all that are longer."""
+    """A histogram: bar i counts the lines of `width` x i pieces up to the next bar; the last has all longer ones."""
 
     name: str
     title: str
@@ -95,30 +96,30 @@ Picture = Chart | Bars
 
 
 def variable_of(colour: str) -> str:
-    """The colour as a page knows it."""
+    """The CSS variable of a colour."""
     return f"var({_VARIABLES[colour]})"
 
 
 def as_svg(picture: Picture) -> str:
-    """For a page, without words on what it shows."""
+    """SVG for a page, without title and legend."""
     with _style():
         return _svg(_figure(picture, alone=False))
 
 
 def as_png(picture: Picture, path: Path) -> None:
-    """A file, with title and legend."""
+    """Write a file, with title and legend."""
     with _style(*_installed_fonts()):
         _figure(picture, alone=True).savefig(path, dpi=_DPI, facecolor="white")
 
 
 def attention_as_svg(weights: NDArray[np.float64], rows: Sequence[str], columns: Sequence[str]) -> str:
-    """For a page; see `attention_as_png`."""
+    """SVG for a page; see `attention_as_png`."""
     with _style():
         return _svg(_attention(weights, rows, columns))
 
 
 def attention_as_png(weights: NDArray[np.float64], rows: Sequence[str], columns: Sequence[str], path: Path) -> None:
-    """A picture of each layer and head, of weights (layers, heads, rows, columns) from 0 to 1."""
+    """Write a picture of each layer and head, from weights (layers, heads, rows, columns) in 0 to 1."""
     with _style(*_installed_fonts()), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _attention(weights, rows, columns).savefig(path, dpi=_DPI, facecolor="white")
@@ -130,7 +131,8 @@ def attention_as_png(weights: NDArray[np.float64], rows: Sequence[str], columns:
 
 
 def _style(*fonts: str) -> AbstractContextManager[None]:
-    """With fonts for what the first one has not; a page names none, being the same wherever it was made."""
+    """The style, with fonts for characters that the first font lacks. A page names none, so that it is the same on any
+    machine."""
     return matplotlib.rc_context(
         {
             "font.family": ["DejaVu Sans", *fonts],
@@ -143,27 +145,27 @@ def _style(*fonts: str) -> AbstractContextManager[None]:
             "xtick.labelcolor": FAINT,
             "ytick.labelcolor": FAINT,
             "grid.color": GRID,
-            "text.parse_math": False,  # a dollar is a dollar
+            "text.parse_math": False,  # a dollar sign stays one
             "svg.fonttype": "none",  # text stays text
-            "svg.hashsalt": "transformer_cli",  # the same picture has the same names inside
+            "svg.hashsalt": "transformer_cli",  # the same picture has the same ids inside
             "axes.unicode_minus": False,
         }
     )
 
 
 def _installed_fonts() -> list[str]:
-    """Those for Chinese, Japanese and Korean. Matplotlib remembers which there were when it was first used."""
+    """The installed fonts for Chinese, Japanese and Korean, with those installed since matplotlib cached its list."""
     known = {font.fname for font in fontManager.ttflist}
     for path in findSystemFonts():
         if path not in known:
-            with suppress(OSError, RuntimeError):  # a font that it cannot read
+            with suppress(OSError, RuntimeError):  # a font that matplotlib cannot read
                 fontManager.addfont(path)
     installed = set(fontManager.get_font_names())
     return [font for font in _CJK_FONTS if font in installed]
 
 
 def _figure(picture: Picture, alone: bool) -> Figure:
-    # Without the legend and title of a picture that stands alone the axes have all the room.
+    # In a page there is no legend or title, and the axes take all the room.
     figure = Figure(figsize=(_SIZE[0], _SIZE[1] + (0.6 if alone else 0.0)))
     axes = figure.add_axes((0.135, 0.17, 0.845, 0.57 if alone else 0.79))
     axes.spines[["top", "right"]].set_visible(False)
@@ -193,7 +195,7 @@ def _draw_chart(axes: Axes, chart: Chart) -> None:
     for one in chart.series:
         form = dict(_FORMS[one.kind])
         if len(one.steps) == 1:
-            form["marker"] = form["marker"] or "."  # a line of a single value would not be seen
+            form["marker"] = form["marker"] or "."  # a line of a single value is invisible
         axes.plot(one.steps, np.where(np.isfinite(one.values), one.values, np.nan), color=one.colour, **form)
     found = [value for one in chart.series for value in one.values if np.isfinite(value)]
     if chart.logarithmic and min(found) > 0 and max(found) > _LOG_FROM * min(found):
@@ -248,12 +250,12 @@ def _attention(weights: NDArray[np.float64], rows: Sequence[str], columns: Seque
 
 
 def _width(text: str) -> float:
-    """About how many letters wide a text is; Chinese, Japanese and Korean characters count twice."""
+    """The approximate width of a text in letters; Chinese, Japanese and Korean characters count twice."""
     return sum(2.0 if character >= "\u2e80" else 1.0 for character in text)
 
 
 def _svg(figure: Figure) -> str:
-    """As part of a page: no header, no address of a document type, colours as variables."""
+    """SVG as part of a page: no XML header or document type, colours as CSS variables."""
     buffer = io.StringIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser has fonts of its own
@@ -264,8 +266,8 @@ def _svg(figure: Figure) -> str:
     wide, high = figure.get_size_inches() * 72
     opening = f'<svg width="{wide:.1f}pt" height="{high:.1f}pt" viewBox="0 0 {wide:.1f} {high:.1f}" aria-hidden="true">'
     text = re.sub(r"<svg [^>]*>", opening, text, count=1)
-    text = re.sub(r"<style.*?</style>", "", text, flags=re.S)  # it would be that of the whole page
-    text = re.sub(r'<g id="[^"]*"', "<g", text)  # numbered alike in every drawing of a page
+    text = re.sub(r"<style.*?</style>", "", text, flags=re.S)  # it would apply to the whole page
+    text = re.sub(r'<g id="[^"]*"', "<g", text)  # the same ids in every drawing of a page
     text = text.replace("xlink:href=", "href=")
     for colour in _VARIABLES:
         text = text.replace(colour, variable_of(colour))

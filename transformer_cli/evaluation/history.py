@@ -1,4 +1,4 @@
-"""What a run has left in its folder, read as far as it goes: it may still go on, have been killed or have moved."""
+"""The records in a run's folder, read as far as possible: the run may be unfinished, killed or moved."""
 
 import json
 import math
@@ -20,7 +20,7 @@ Event = Mapping[str, Any]
 
 
 class Sample(NamedTuple):
-    """A validation sentence, its reference, and its translation at that time."""
+    """A sentence, its reference and a translation of it."""
 
     source: str
     reference: str
@@ -29,16 +29,16 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class RunHistory:
-    """A run. What is not there, or cannot be read, is empty."""
+    """The records of a run. Whatever is missing or unreadable is empty."""
 
     folder: Path
     config: Config | None
     trouble: str
-    """Why there is no configuration."""
+    """Why there is no configuration; empty if there is one."""
     record: Mapping[str, Any]
     """run.json."""
     unreadable: int
-    """Lines of metrics.jsonl that say nothing, but for a last one that is being written."""
+    """Lines of metrics.jsonl that cannot be read, except a last one that is still being written."""
     trained: Sequence[Event]
     validated: Sequence[Event]
     averaged: Sequence[Event]
@@ -50,14 +50,14 @@ class RunHistory:
 
     @property
     def text(self) -> Mapping[str, Any]:
-        """What run.json tells of the text."""
+        """The record of the text in run.json."""
         found = self.record.get("text")
         return found if isinstance(found, dict) else {}
 
     def samples(self, step: int) -> list[Sample]:
-        """The translations kept of a validation."""
+        """The translations kept from the validation at a step."""
         try:
-            text = self.sample_files[step].read_bytes().decode(errors="replace")  # a line may hold a CR
+            text = self.sample_files[step].read_bytes().decode(errors="replace")  # not read_text: a line may hold a CR
         except OSError:
             return []
         fields = (line.split("\t") for line in text.split("\n"))
@@ -73,7 +73,7 @@ class RunHistory:
 
 
 def read_history(folder: Path) -> RunHistory:
-    """Read a run directory. Nothing in it is an error, however little there is."""
+    """Read a run directory. Missing and unreadable files are no errors."""
     config, trouble = None, ""
     try:
         config = load_config(folder / "config.yaml")
@@ -96,13 +96,13 @@ def read_history(folder: Path) -> RunHistory:
 
 
 def number(event: Event, key: str) -> float:
-    """A value of an event; NaN where it is missing or was none."""
+    """A value of an event; NaN where it is missing or not a number."""
     value = event.get(key)
     return float(value) if isinstance(value, (int, float)) else math.nan
 
 
 def scores_of(found: Any) -> dict[str, float]:
-    """The numbers by their metrics, of an event's or a test's scores."""
+    """The finite scores by metric, from the scores of an event or a test set."""
     if not isinstance(found, Mapping):
         return {}
     values = {name: number(score, "score") for name, score in found.items() if isinstance(score, Mapping)}
@@ -110,7 +110,7 @@ def scores_of(found: Any) -> dict[str, float]:
 
 
 def best_validation(validated: Sequence[Event], best_metric: str) -> Event | None:
-    """The one that training chose by its `best_metric`, of equal ones the first; None where there is none."""
+    """The validation that training chose by `best_metric`, of equal ones the first; None where there is none."""
 
     def its_worth(event: Event) -> float:
         score = 0.0 if best_metric == "loss" else scores_of(event.get("scores")).get(NAMES[best_metric], 0.0)
@@ -120,7 +120,7 @@ def best_validation(validated: Sequence[Event], best_metric: str) -> Event | Non
 
 
 def _events(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Every line that can be read, and how many whole ones cannot."""
+    """The events in all readable lines, and the number of complete lines that are unreadable."""
     try:
         *lines, unfinished = path.read_bytes().split(b"\n")
     except OSError:

@@ -1,4 +1,4 @@
-"""What a model is and how it came about: its shape, parameters, tokenizer, training and scores, as text."""
+"""A description of a model as text: its shape, parameters, tokenizer, training and scores."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -9,10 +9,10 @@ from typing import Any
 
 from transformer_cli import checkpoint
 from transformer_cli.data.tokenizer import Tokenizer
-from transformer_cli.evaluation.history import RunHistory, best_validation, read_history
+from transformer_cli.evaluation.history import RunHistory, best_validation, read_history, scores_of
 from transformer_cli.evaluation.sets import config_of_run, folder_of_run
 
-# What a matrix is called that several places share, by `tie_embeddings` and the name it is kept under.
+# Labels of shared matrices, by `tie_embeddings` and the name that the matrix is stored under.
 _SHARED = {
     ("all", "source embedding"): "embedding of source, target and output",
     ("target", "target embedding"): "embedding of target and output",
@@ -22,13 +22,13 @@ _ORDER = ("encoder", "decoder", "self attention", "cross attention", "feed forwa
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is known; `history`, `scores` and `run` are empty for a model file outside its run directory."""
+    """The facts on a model; `history`, `scores` and `run` are empty for a model file outside its run directory."""
 
     file: str
     megabytes: float
     origin: dict[str, Any]
-    """As the model file has it: `kind` is `best`, `average` or `checkpoint`, with `step` or `steps`; and `init_from`,
-    the model whose weights the run began with, where it did."""
+    """From the model file: `kind` is `best`, `average` or `checkpoint`, with `step` or `steps`; and `init_from`, the
+    model from which the run took its initial weights, if any."""
     source_lang: str
     target_lang: str
     model: dict[str, Any]
@@ -36,21 +36,21 @@ class Inspection:
     parameters: dict[str, int]
     """By part, embeddings first, then encoder and decoder; shared matrices count once."""
     tokenizer: dict[str, Any]
-    """The section `tokenizer`, and `pieces` with how many each side has."""
+    """The section `tokenizer`, and `pieces` with the vocabulary size of each side."""
     history: dict[str, Any]
     """Of the whole run: `step`, `epoch`, `seconds` and `tgt_tokens` of training, and the `best`, `last` and `average`
     validation as in metrics.jsonl."""
     scores: dict[str, Any]
     """Of each test set, as in test/scores.json."""
     run: dict[str, Any]
-    """What run.json tells."""
+    """The content of run.json."""
 
     def as_plain(self) -> dict[str, Any]:
-        """For JSON, and with the sum of the parameters."""
+        """For JSON, with the total of the parameters added."""
         return asdict(self) | {"parameters": {**self.parameters, "total": sum(self.parameters.values())}}
 
     def in_lines(self) -> Iterator[str]:
-        """For a person."""
+        """Lines for a person."""
         yield f"{self.file}  {self.megabytes:,.1f} MB"
         yield from _row("origin", _origin(self.origin, self.run))
         yield from _row("languages", f"{self.source_lang} -> {self.target_lang}")
@@ -67,7 +67,7 @@ class Inspection:
 
 
 def inspect_model(file: Path) -> Inspection:
-    """Look at a model file or checkpoint and, where it lies in one, at its run directory.
+    """Inspect a model file or checkpoint and, if it lies in one, its run directory.
 
     Raises CheckpointError when it cannot be read.
     """
@@ -95,7 +95,7 @@ def inspect_model(file: Path) -> Inspection:
 
 
 def parameters_by_part(sizes: Mapping[str, int], tied: str) -> dict[str, int]:
-    """Sums of the sizes of weights; `tied` is `model.tie_embeddings`."""
+    """The number of parameters of each part, from the sizes of weights; `tied` is `model.tie_embeddings`."""
     parts: Counter[str] = Counter()
     for name, size in sizes.items():
         parts[_part(name)] += size
@@ -104,7 +104,7 @@ def parameters_by_part(sizes: Mapping[str, int], tied: str) -> dict[str, int]:
 
 
 def _part(name: str) -> str:
-    """`decoder.layers.0.cross_attention.key.bias` is of the `decoder cross attention`."""
+    """The part of a weight: `decoder cross attention` for `decoder.layers.0.cross_attention.key.bias`."""
     stack, *rest = name.split(".")
     if stack not in ("encoder", "decoder"):
         return stack.replace("_", " ")
@@ -173,8 +173,9 @@ def _history(history: Mapping[str, Any]) -> Iterator[str]:
     for which in ("best", "last", "average"):
         if event := history.get(which):
             where = f"of {len(event['averaged'])}" if which == "average" else f"step {event['step']:,}"
-            yield f"  {which} ({where}): loss {_number(event['loss'])}, ppl {_number(event['ppl'])}, " + ", ".join(
-                f"{name} {score['score']:.2f}" for name, score in event["scores"].items()
+            yield (
+                f"  {which} ({where}): loss {_number(event.get('loss'))}, ppl {_number(event.get('ppl'))}, "
+                + ", ".join(f"{name} {value:.2f}" for name, value in scores_of(event.get("scores")).items())
             )
 
 
@@ -186,8 +187,9 @@ def _scores(scores: Mapping[str, Any]) -> Iterator[str]:
     if scores:
         yield from _row("scores", "of test/scores.json")
     for name, found in scores.items():
-        numbers = " ".join(f"{metric} {score['score']:.2f}" for metric, score in found.items())
-        yield f"  {name}: {numbers} {next(iter(found.values()))['signature']}"
+        numbers = " ".join(f"{metric} {value:.2f}" for metric, value in scores_of(found).items())
+        signature = next((score.get("signature", "") for score in found.values() if isinstance(score, Mapping)), "")
+        yield f"  {name}: {numbers} {signature}"
 
 
 def _run(run: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Pieces of a page that needs nothing but itself: it opens from the disk, in light and dark, wide and narrow."""
+"""Building blocks of a self-contained HTML page, which opens from disk, in light and dark mode, wide and narrow."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -15,12 +15,12 @@ INSTALL = 'pip install "transformer-cli[report]"'
 
 
 def can_draw() -> bool:
-    """Whether the library that draws is there."""
+    """Whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def check_installed() -> None:
-    """ConfigError where nothing can be drawn."""
+    """ConfigError when matplotlib is not installed."""
     if not can_draw():
         raise ConfigError(f"drawing needs matplotlib, which is not installed: {INSTALL}")
 
@@ -38,7 +38,7 @@ def page(title: str, body: str) -> str:
 
 
 def write_page(path: Path, text: str) -> None:
-    """Replace a file; whoever opens it finds the old page or the new one. DataError when it cannot be written."""
+    """Replace a file atomically. DataError when it cannot be written."""
     try:
         replace_text(path, text)
     except OSError as error:
@@ -46,9 +46,9 @@ def write_page(path: Path, text: str) -> None:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], label: str, numbers: Sequence[int] = ()) -> str:
-    """A table of HTML cells, the first of each row its heading; it can be moved sideways where it is too wide.
+    """A table of HTML cells, the first of each row its heading; it scrolls sideways where it is too wide.
 
-    `numbers` are the columns that are set to the right.
+    `numbers` are the columns to align right.
     """
     sides = ['class="number" ' if column in numbers else "" for column in range(len(head))]
     top = "".join(f'<th {side}scope="col">{cell}</th>' for side, cell in zip(sides, head, strict=True))
@@ -62,7 +62,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], label: str, number
 
 
 def wide(content: str, label: str) -> str:
-    """What may be wider than the window: it is moved by itself, with the keyboard too."""
+    """Content that may be wider than the window, in a box that scrolls by itself, also from the keyboard."""
     return f'<div class="wide" role="region" tabindex="0" aria-label="{escape(label)}">{content}</div>'
 
 
@@ -73,10 +73,10 @@ def section(name: str, title: str, content: str) -> str:
 
 
 def note(text: str) -> str:
-    """A small remark; the text is no HTML."""
+    """A small remark; the text is escaped."""
     return f'<p class="faint">{escape(text)}</p>'
 
 
 def facts(known: Mapping[str, str]) -> str:
-    """Names and what belongs to them, which is HTML."""
+    """A list of names and their values; values are HTML."""
     return '<dl class="versions">' + "".join(f"<dt>{escape(k)}</dt><dd>{v}</dd>" for k, v in known.items()) + "</dl>"

@@ -22,7 +22,7 @@ from transformer_cli.evaluation.scores import NAMES, Interval, Measure, corpus_s
 from transformer_cli.evaluation.sentences import Rated, Story, extremes, stories
 from transformer_cli.evaluation.sets import sets_of_run
 
-_SAME = 0.005  # so far a score that is computed again may be from the one in the file
+_SAME = 0.005  # maximum difference between a recomputed score and the one in the file
 _COUNTED = {
     "read": "pairs read",
     "empty": "empty on one side",
@@ -39,8 +39,7 @@ _OF_LENGTHS = {"mean": "mean", "median": "median", "most_of_99": "99 in 100 have
 
 
 class Reported(NamedTuple):
-    """A run, with what is needed of it beside its folder: a model whose attention is shown, and its test sets; notes
-    tell what could not be had."""
+    """A run's records, with its model and test sets where they are available; notes say what is missing."""
 
     history: RunHistory
     translator: Translator | None
@@ -49,7 +48,7 @@ class Reported(NamedTuple):
 
 
 def load_run(folder: Path) -> Reported:
-    """A run directory with its model and test sets, as far as they can be had."""
+    """A run directory with its model and test sets, as far as they are available."""
     folder = folder.absolute()  # `.` has no name
     translator, tests, notes = None, {}, []
     try:
@@ -69,7 +68,7 @@ def load_run(folder: Path) -> Reported:
 
 
 def named(runs: Sequence[Reported]) -> dict[str, Reported]:
-    """Runs by what they are called here: the names of their folders, or where these are equal the paths."""
+    """Runs by name: the names of their folders, or the paths where these names are not unique."""
     names = [run.history.folder.name for run in runs]
     if len(set(names)) < len(names):
         names = [str(run.history.folder) for run in runs]
@@ -110,7 +109,7 @@ def report(runs: Mapping[str, Reported]) -> str:
 
 
 def _each(runs: Mapping[str, Reported], make: Any) -> str:
-    """The same of every run, under its name where there are several."""
+    """The same part for every run, under its name where there are several."""
     return "".join(_heading(name, runs) + make(run.history) for name, run in runs.items())
 
 
@@ -123,7 +122,7 @@ def _swatch(name: str, runs: Mapping[str, Reported]) -> str:
     return f'<span class="swatch" style="background: {colour}"></span>' if len(runs) > 1 else ""
 
 
-# What is seen at one look
+# Overview
 
 
 def _overview(runs: Mapping[str, Reported]) -> str:
@@ -209,7 +208,7 @@ def _chart(picture: Picture) -> str:
 
 
 def _told(picture: Picture) -> str:
-    """What a chart shows, for those who do not see it."""
+    """A description of a picture, for readers who cannot see it."""
     if isinstance(picture, Bars):
         most = max(range(len(picture.counts)), key=picture.counts.__getitem__) * picture.width
         return f"{picture.title}: most lines have {most} to {most + picture.width - 1} pieces"
@@ -226,7 +225,7 @@ def _told(picture: Picture) -> str:
 
 
 def _tested(run: Reported) -> dict[str, list[Sample]]:
-    """The test sets of which the text is at hand, translated."""
+    """The test sets whose text is available, with their translations."""
     found = {}
     for name, pairs in run.tests.items():
         hypotheses = run.history.hypotheses(name)
@@ -261,14 +260,14 @@ def _scores(runs: Mapping[str, Reported], tested: Mapping[str, Mapping[str, list
 
 
 def _intervals(run: RunHistory, samples: Sequence[Sample]) -> dict[str, tuple[float, Interval]]:
-    """Of each metric the score as it is now, and its interval."""
+    """The recomputed score of each metric, and its interval."""
     if not samples or run.config is None:
         return {}
     references = [[one.reference for one in samples]]
     try:
         scores = corpus_scores([one.hypothesis for one in samples], references, *_measure(run), intervals=True)
     except UserError:
-        return {}  # a tokenizer that is not on this machine
+        return {}  # such as a tokenizer that is not on this machine
     return {score.name: (score.value, score.interval) for score in scores if score.interval is not None}
 
 
@@ -332,7 +331,7 @@ def _attention(runs: Mapping[str, Reported]) -> str:
     return stepper(shown) if shown else note("There is no model, or samples/ holds no sentence to look at.")
 
 
-# What it was made from
+# Text, configuration and environment
 
 
 def _text(runs: Mapping[str, Reported], histograms: Sequence[Bars]) -> str:

@@ -1,6 +1,7 @@
-"""Scores through sacreBLEU, each with the signature that makes it comparable; and the test sets that it knows by name.
+"""Scores from sacreBLEU, each with the signature that makes it comparable, and sacreBLEU's named test sets.
 
-A score, an interval and a p-value equal what the `sacrebleu` command prints for the same lines and options.
+Scores, intervals and p-values equal those that the `sacrebleu` command prints for the same lines and options, except
+the p-value of equal scores.
 """
 
 import json
@@ -21,22 +22,22 @@ from transformer_cli.languages import CHINESE, base_language
 
 logger = logging.getLogger(__name__)
 
-# sacreBLEU's advice names parameters of its own; what a user of ours should know is said in `suspicions`.
+# sacreBLEU's warnings name its own parameters; `suspicions` says what users of this program need to know.
 logging.getLogger("sacrebleu").setLevel(logging.CRITICAL)
 
 NAMES = {"bleu": "BLEU", "chrf": "chrF2", "chrf++": "chrF2++", "ter": "TER"}
-"""What sacreBLEU calls each metric."""
+"""sacreBLEU's name of each metric."""
 LOWER_IS_BETTER = ("ter",)
 
-_SCORE_THAT_COUNTS = 1.0  # below it translations are wrong through and through, and the number is noise
-_RESAMPLES = 1000  # of a bootstrap, as the command takes
-_DIGITS = 12  # kept of an interval
+_SCORE_THAT_COUNTS = 1.0  # below it, translations are entirely wrong and the score is noise
+_RESAMPLES = 1000  # of a bootstrap, the default of the `sacrebleu` command
+_DIGITS = 12  # decimals kept of an interval
 
 _MECAB = ("ja", "ko")
 
 
 class Interval(NamedTuple):
-    """Where 95 % of the scores of resampled lines lie: `mean` - `half` to `mean` + `half`."""
+    """The interval that holds 95 % of the scores of resampled lines: `mean` - `half` to `mean` + `half`."""
 
     mean: float
     half: float
@@ -44,12 +45,12 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Score:
-    """A number and the conditions it was computed under."""
+    """A score and the conditions it was computed under."""
 
     name: str
     """As sacreBLEU writes it: `BLEU`, `chrF2`."""
     value: float
-    """0 to 100, not rounded; TER goes beyond, and is the better the lower."""
+    """0 to 100, not rounded; TER can exceed 100, and lower is better."""
     signature: str
     """Such as `nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0`."""
     interval: Interval | None = None
@@ -57,7 +58,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Difference:
-    """A metric of two systems on the same lines, and how probable so large a difference is if it were chance."""
+    """A metric of two systems on the same lines, and the probability of so large a difference by chance."""
 
     score: Score
     baseline: Score
@@ -65,7 +66,7 @@ class Difference:
 
 
 class Measure(NamedTuple):
-    """What is measured: `metrics` (`bleu`, `chrf`, `chrf++`, `ter`), and BLEU's tokenizer and case."""
+    """How to score: `metrics` (`bleu`, `chrf`, `chrf++`, `ter`), and BLEU's tokenizer and case."""
 
     metrics: Sequence[str]
     tokenize: str
@@ -82,11 +83,11 @@ def corpus_scores(
 ) -> list[Score]:
     """One score for each of `metrics` (`bleu`, `chrf`, `chrf++`, `ter`), in that order, over all lines together.
 
-    `references` holds one sequence for each reference set, line by line with the hypotheses. `tokenize` and
-    `lowercase` concern BLEU alone, as with sacreBLEU's `--tokenize` and `-lc`; `intervals` is its `--confidence`.
+    `references` holds one sequence per reference set, parallel to the hypotheses. `tokenize` and `lowercase` concern
+    BLEU alone, as with sacreBLEU's `--tokenize` and `-lc`; `intervals` is its `--confidence`.
 
-    Raises DataError when there are no lines or a reference set has another number of them, ConfigError when a metric
-    or tokenizer is unknown or the tokenizer's package or model is missing.
+    Raises DataError when there are no lines or a reference set has a different number of them, ConfigError when a
+    metric or tokenizer is unknown or the tokenizer's package or model is missing.
     """
     _check_lines(hypotheses, references)
     return [_score(_metric(name, tokenize, lowercase), hypotheses, references, intervals) for name in metrics]
@@ -99,8 +100,8 @@ def sentence_scores(
     tokenize: str,
     lowercase: bool,
 ) -> list[dict[str, float]]:
-    """For each line the value of each metric by its name, as `sacrebleu --sentence-level` has it: BLEU counts only the
-    orders of n-grams that a line is long enough for. Arguments and errors are those of `corpus_scores`."""
+    """For each line, the value of each metric by name, as in `sacrebleu --sentence-level`: BLEU counts only the n-gram
+    orders that the line is long enough for. Arguments and errors are those of `corpus_scores`."""
     _check_lines(hypotheses, references)
     chosen = [_metric(name, tokenize, lowercase, of_sentences=True) for name in metrics]
     rows = []
@@ -118,8 +119,8 @@ def paired_bootstrap(
     tokenize: str,
     lowercase: bool,
 ) -> list[Difference]:
-    """A difference for each metric, with intervals, as `sacrebleu --paired-bs -i BASELINE HYPOTHESES` finds it; but p
-    is 1 where there is none.
+    """The difference in each metric, with intervals, as `sacrebleu --paired-bs -i BASELINE HYPOTHESES` finds it, except
+    that p is 1 for equal scores.
 
     Arguments and errors are those of `corpus_scores`.
     """
@@ -135,7 +136,7 @@ def paired_bootstrap(
         assert isinstance(after, Result)
         assert after.p_value is not None
         score, other = (_of_result(name, result, signatures[name].format()) for result in (after, before))
-        # sacreBLEU gives no difference at all the least p there is, as if it were a sure one.
+        # For equal scores sacreBLEU gives the smallest possible p, as if the difference were certain.
         differences.append(Difference(score, other, 1.0 if score.value == other.value else after.p_value))
     return differences
 
@@ -174,14 +175,14 @@ def _score_with_interval(
     try:
         result = metric.corpus_score(hypotheses, references, n_bootstrap=_RESAMPLES)
     except TypeError:
-        # Of a few lines some resamples score exactly 0, and these sacreBLEU averages with others only in its tests of
-        # several systems.
+        # With few lines, some resamples score exactly 0, which sacreBLEU can average with the others only in its paired
+        # tests.
         signatures, results = PairedTest([("", hypotheses)], {"": metric}, references, "bs", _RESAMPLES)()
         ((name, (found,)),) = ((name, column) for name, column in results.items() if name in signatures)
         assert isinstance(found, Result)
         return _of_result(name, found, signatures[name].format())
     signature = metric.get_signature().format()
-    # A score tells its interval only in writing, and leaves out one around 0.
+    # A sacreBLEU score gives its interval only in formatted output, which omits an interval around 0.
     told = json.loads(result.format(width=_DIGITS, signature=signature, is_json=True))
     interval = Interval(told.get("confidence_mean", 0.0), told.get("confidence_var", 0.0))
     return Score(result.name, result.score, signature, interval)
@@ -208,8 +209,8 @@ def _bleu(tokenize: str, lowercase: bool, of_sentences: bool = False) -> BLEU:
         return BLEU(lowercase=lowercase, tokenize=tokenize, effective_order=of_sentences)
     except Stopped:
         raise
-    # A missing package, a wrong dictionary, a failed download and a damaged model each end in an error of their own,
-    # a failed certificate in sys.exit.
+    # A missing package, a wrong dictionary, a failed download and a damaged model each raise a different error; a
+    # failed certificate check calls sys.exit.
     except (Exception, SystemExit) as error:
         raise ConfigError(f"BLEU's tokenizer {tokenize} cannot be used: {_remedy(tokenize, error)}") from error
 
@@ -229,23 +230,23 @@ def _install(extra: str) -> str:
 
 
 def worth(score: float, loss: float) -> float:
-    """What a validation is worth beside others, higher being better: its score or, where that says nothing yet, minus
-    its loss, which is below every score; minus infinity for a loss that is no number."""
+    """The value of a validation in comparisons, higher being better: its score or, where that is still noise, minus its
+    loss, which is below every score; minus infinity for a loss that is not finite."""
     if score >= _SCORE_THAT_COUNTS:
         return score
     return -loss if math.isfinite(loss) else -math.inf
 
 
 def has_own_tokenizer(language: str) -> bool:
-    """Whether BLEU's usual tokenizer is not for text in `language`, a tag as of `metric_tokenizer`."""
+    """Whether BLEU needs another tokenizer than 13a for text in `language`, a BCP-47 tag."""
     return base_language(language) in (*CHINESE, *_MECAB)
 
 
 def metric_tokenizer(language: str) -> str:
-    """BLEU's tokenizer for text in `language`, a BCP-47 tag of which the first subtag counts.
+    """BLEU's tokenizer for text in `language`, a BCP-47 tag; only its first subtag counts.
 
-    `zh` for Chinese, of which 13a would count a whole clause as one word, MeCab for Japanese and Korean, `13a`
-    otherwise. Without the packages of the extras `ja` and `ko` it is `char`, which is logged once.
+    `zh` for Chinese, where 13a would count a whole clause as one word; MeCab for Japanese and Korean; `13a` otherwise.
+    Without the packages of the extras `ja` and `ko`, these two get `char`, with one warning each.
     """
     base = base_language(language)
     if base in CHINESE:
@@ -253,7 +254,7 @@ def metric_tokenizer(language: str) -> str:
     return _mecab_or_char(base) if base in _MECAB else "13a"
 
 
-@cache  # one notice a process and language
+@cache  # one warning per process and language
 def _mecab_or_char(language: str) -> str:
     tokenizer = f"{language}-mecab"
     try:
@@ -271,8 +272,8 @@ def _mecab_or_char(language: str) -> str:
 def named_set(name: str, pair: str) -> tuple[Path, list[Path]]:
     """The source file and the reference files of one of sacreBLEU's test sets, such as `wmt14/full` in `en-de`.
 
-    What is not on this machine is fetched over the network. Raises ConfigError for an unknown set or pair, DataError
-    when it cannot be fetched.
+    Files that are not on this machine are downloaded. Raises ConfigError for an unknown set or pair, DataError when the
+    download fails.
     """
     if name not in get_available_testsets():
         near = [other for other in get_available_testsets() if other.split("/")[0] == name.split("/")[0]]
@@ -283,7 +284,7 @@ def named_set(name: str, pair: str) -> tuple[Path, list[Path]]:
         raise ConfigError(f"the test set {name} has no language pair {pair}: --lang-pair is one of {', '.join(pairs)}")
     try:
         return Path(get_source_file(name, pair)), [Path(file) for file in get_reference_files(name, pair)]
-    # A failed download, an archive that has changed and a certificate each end in an error of their own or sys.exit.
+    # A failed download, a changed archive and a failed certificate check each raise a different error or call sys.exit.
     except (Exception, SystemExit) as error:
         raise DataError(
             f"the test set {name} is not on this machine, and fetching it failed ({type(error).__name__}: {error}). Go "
@@ -303,7 +304,7 @@ def in_words(score: Score) -> str:
 
 
 def result_table(results: Mapping[str, Sequence[Score]]) -> list[str]:
-    """A result line for each set, with the columns of all in line."""
+    """A result line for each set, with aligned columns."""
     rows = [[name, *map(in_words, scores)] for name, scores in results.items()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

@@ -1,4 +1,4 @@
-"""Sentences worth reading: how their translations change from validation to validation, the best and the worst."""
+"""Sentences worth reading: those whose changes over the validations are shown, and the best and worst."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,10 +9,10 @@ from transformer_cli.evaluation.history import RunHistory, Sample
 from transformer_cli.evaluation.scores import LOWER_IS_BETTER, Measure, sentence_scores
 
 _STEPS = 6  # validations shown
-_SENTENCES = 8  # and of how many sentences
+_SENTENCES = 8  # sentences whose changes are shown
 _EXTREMES = 5
 
-# A character of a script that is written without spaces, a word, or a character of any other kind.
+# Units to compare: a character of a script without spaces, a word, or any other character.
 _CLOSE = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _UNITS = re.compile(f"[{_CLOSE}]|[^\\W{_CLOSE}]+(?:['\u2019-][^\\W{_CLOSE}]+)*|.")
 
@@ -25,7 +25,7 @@ class Rated(NamedTuple):
 
 
 class Story(NamedTuple):
-    """A sentence and how its translation changed: (step, parts), each part with whether it is new."""
+    """A sentence and how its translation changed: (step, parts) per validation, each part with whether it is new."""
 
     source: str
     reference: str
@@ -33,7 +33,7 @@ class Story(NamedTuple):
 
 
 def stories(run: RunHistory) -> list[Story]:
-    """Some sentences of the validation set through some validations, the first and the last among them."""
+    """Evenly spaced sentences of the validation set over evenly spaced validations, the first and the last included."""
     steps = evenly(list(run.sample_files), _STEPS)
     samples = {step: run.samples(step) for step in steps}
     count = min((len(found) for found in samples.values() if found), default=0)
@@ -52,8 +52,8 @@ def _story(samples: dict[int, list[Sample]], index: int) -> Story:
 
 
 def changes(before: str, after: str) -> Iterator[tuple[str, bool]]:
-    """The parts of a text in order, and of each whether it was not there before. Words are compared, and where a script
-    has no spaces characters."""
+    """The parts of a text in order, each with whether it is new. Words are compared, or characters in scripts without
+    spaces."""
     old, new = (_UNITS.findall(text) for text in (before, after))
     for kind, _, _, start, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         for text in re.findall(r"\s+|\S+(?:\s+\S+)*", "".join(new[start:end])):
@@ -61,8 +61,8 @@ def changes(before: str, after: str) -> Iterator[tuple[str, bool]]:
 
 
 def extremes(samples: Sequence[Sample], measure: Measure) -> tuple[list[Rated], list[Rated]]:
-    """The best and the worst sentences by the first metric, best and worst first; of equal ones those with the longer
-    source. No sentence is both."""
+    """The best sentences by the first metric, best first, and the worst, worst first. Of equal ones, those with longer
+    sources come first. No sentence is in both."""
     metric = measure.metrics[0]
     scores = sentence_scores(
         [one.hypothesis for one in samples], [[one.reference for one in samples]], [metric], *measure[1:]
@@ -76,7 +76,7 @@ def extremes(samples: Sequence[Sample], measure: Measure) -> tuple[list[Rated], 
 
 
 def evenly(values: Sequence[int], most: int) -> list[int]:
-    """At most so many of the values, in equal distances, the first and the last among them."""
+    """At most `most` of the values, evenly spaced, with the first and the last."""
     if len(values) <= most:
         return list(values)
     return [values[round(place * (len(values) - 1) / (most - 1))] for place in range(most)]

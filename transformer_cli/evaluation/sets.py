@@ -1,4 +1,4 @@
-"""What `evaluate` scores: sets of lines with one or more references for each line."""
+"""The sets that `evaluate` scores: lines, each with one or more references."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +19,9 @@ from transformer_cli.run_files import MODEL_NAME, holds_run, read_record
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """Lines to translate, translations that are there already, and their references, one list a reference set.
+    """Lines to translate, existing translations, and references, one list per reference set.
 
-    `sources` are None where only translations are known, `hypotheses` where they are yet to be made.
+    `sources` is None where only translations are known, `hypotheses` where they are still to be made.
     """
 
     name: str
@@ -49,7 +49,7 @@ def sets_of_run(run: Path, limit: int | None, errors: Errors) -> list[Evaluation
 
 
 def _refuse_changed_text(run: Path, config: Config) -> None:
-    """DataError when the text that lines are held out of is not what it was in training."""
+    """DataError when the text that lines are held out of has changed since training."""
     folder = folder_of_run(run)
     assert folder is not None
     then = [file["sha256"] for file in read_record(folder).get("data", ()) if file["key"] == "data.train"]
@@ -63,19 +63,19 @@ def _refuse_changed_text(run: Path, config: Config) -> None:
 
 
 def config_of_run(run: Path) -> Config | None:
-    """The configuration with its paths that stands in a run directory; `run` is it or a file in it. None elsewhere."""
+    """The configuration of a run directory, with its paths; `run` is the directory or a file in it. None elsewhere."""
     folder = folder_of_run(run)
     return None if folder is None else load_config(folder / "config.yaml")
 
 
 def folder_of_run(run: Path) -> Path | None:
-    """The run directory that `run` is or that it is a file in; None elsewhere."""
+    """The run directory `run`, or the one that contains the file `run`; None elsewhere."""
     folders = [run] if run.is_dir() else run.absolute().parents[:2]
     return next((folder for folder in folders if (folder / "config.yaml").is_file() and _is_run(folder)), None)
 
 
 def _is_run(folder: Path) -> bool:
-    """Or what was copied of one."""
+    """Whether the folder holds a run, or at least the model copied from one."""
     return holds_run(folder) or (folder / MODEL_NAME).is_file()
 
 
@@ -86,7 +86,7 @@ def set_from_files(
     source: Path | None = None,
     hypothesis: Path | None = None,
 ) -> EvaluationSet:
-    """A set named after its first reference. DataError when the files do not have equally many lines."""
+    """A set named after its first reference. DataError when the files differ in their number of lines."""
     files = [path for path in (hypothesis, source, *references) if path is not None]
     texts = iter(_parallel(files, limit, errors))
     hypotheses = next(texts) if hypothesis is not None else None
@@ -97,13 +97,13 @@ def set_from_files(
 def set_by_name(
     name: str, pair: str, limit: int | None, errors: Errors, hypothesis: Path | None = None
 ) -> EvaluationSet:
-    """One of sacreBLEU's test sets. ConfigError when there is none such, DataError when it cannot be had."""
+    """One of sacreBLEU's test sets. ConfigError when it does not exist, DataError when it cannot be downloaded."""
     source, references = named_set(name, pair)
     return replace(set_from_files(references, limit, errors, source, hypothesis), name=name)
 
 
 def more_hypotheses(path: Path, one: EvaluationSet, limit: int | None, errors: Errors) -> list[str]:
-    """Other translations of a set. DataError when the file has another number of lines."""
+    """Other translations of a set. DataError when the file has a different number of lines."""
     lines = list(islice(read_lines(path, errors), limit))
     if len(lines) != len(one.references[0]):
         raise DataError(
@@ -124,6 +124,6 @@ def _parallel(files: Sequence[Path], limit: int | None, errors: Errors) -> Itera
 
 
 def language_of(reference: Path) -> str:
-    """The language in a file's suffix where BLEU has a tokenizer of its own for it, as of Chinese; else `und`."""
+    """The language in a file's suffix, if BLEU has a special tokenizer for it, as for Chinese; else `und`."""
     suffix = language_suffix(reference)
     return suffix if has_own_tokenizer(suffix) else "und"

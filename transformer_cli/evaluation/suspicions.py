@@ -1,6 +1,6 @@
-"""What makes a score say less than it seems to: text that is not plain, and lines that do not belong together.
+"""Warnings that a score may mislead: text that is not plain, and lines that do not belong together.
 
-Each suspicion is a sentence with its count and its first line as an example. None changes a score.
+Each is a sentence with the number of lines and the first of them as an example. None changes a score.
 """
 
 import re
@@ -10,10 +10,10 @@ from transformer_cli.data.alignment import find_shift
 from transformer_cli.data.scripts import Scripts, expected_scripts, in_other_script, script_of
 from transformer_cli.evaluation.scores import Measure
 
-_MANY = 0.25  # share of the lines, for what also plain text has now and then
-_SOME = 0.1  # for what names and numbers alone make a few lines look like
-_FEW = 0.01  # for what plain text hardly ever has
-_LONG_WORD = 20  # characters; in a language with spaces a line so long has one
+_MANY = 0.25  # share of the lines, for signs that plain text has occasionally, too
+_SOME = 0.1  # for signs that a few lines have because of names and numbers
+_FEW = 0.01  # for signs that plain text hardly ever has
+_LONG_WORD = 20  # characters; in a language with spaces, a longer line has one
 
 _BY_SPACES = ("13a", "intl")  # tokenizers of BLEU
 _WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
@@ -27,9 +27,9 @@ _Lines = Sequence[str]
 def suspicions(
     hypotheses: _Lines, references: Sequence[_Lines], sources: _Lines | None, language: str, measure: Measure
 ) -> Iterator[str]:
-    """What is odd about hypotheses and what they are scored against, in words.
+    """Warnings, in words, about hypotheses and what they are scored against.
 
-    `language` is that of the target, `und` if it is unknown. With the tokenizer `none`, tokenised text is expected.
+    `language` is the target language, `und` if it is unknown. With the tokenizer `none`, tokenised text is expected.
     """
     yield from _not_plain("hypotheses", hypotheses, measure.tokenize)
     for reference in references:
@@ -41,7 +41,7 @@ def suspicions(
 
 
 def suspicions_of_references(references: _Lines, measure: Measure) -> Iterator[str]:
-    """What can be said of references before there are hypotheses."""
+    """Warnings about references, which need no hypotheses."""
     yield from _not_plain("references", references, measure.tokenize)
     by_spaces = "bleu" in measure.metrics and measure.tokenize in _BY_SPACES
     if (by_spaces or "ter" in measure.metrics) and (found := _share(references, _is_without_spaces, _MANY)):
@@ -99,7 +99,7 @@ def _scripts(line: str) -> Scripts:
 
 
 def _equal_to_the_source(hypotheses: _Lines, references: Sequence[_Lines], sources: _Lines) -> Iterator[str]:
-    """Copies that no reference wants: a name or a number is the same in both languages."""
+    """Copies of the source that no reference has; names and numbers may be the same in both languages."""
     copied = [
         number
         for number, (hypothesis, source, *wanted) in enumerate(zip(hypotheses, sources, *references, strict=True), 1)
@@ -126,7 +126,7 @@ def _shifted(hypotheses: _Lines, references: _Lines, sources: _Lines | None) -> 
 
 
 def _share(lines: _Lines, odd: Callable[[str], object], least: float) -> str:
-    """`N of M lines (the first: line K)` where at least this share is odd, else nothing."""
+    """`N of M lines (the first: line K)` if at least the share `least` is odd, else an empty string."""
     found = [number for number, line in enumerate(lines, 1) if odd(line)]
     return _told(found, len(lines)) if found and len(found) >= least * len(lines) else ""
 

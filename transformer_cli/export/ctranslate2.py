@@ -1,7 +1,7 @@
 """A model in the format of CTranslate2, an inference engine in C++.
 
-Everything that a model of ours can be has its place there: post- and pre-norm, the activations, tied or separate
-vocabularies, positions as a table. The table of positions has an end; a line beyond it is translated in parts.
+The format supports every variant of our models: post- and pre-norm, the activations, tied or separate vocabularies,
+positions as a table. The table of positions is finite; a longer line is translated in parts.
 """
 
 import json
@@ -28,8 +28,8 @@ from transformer_cli.model.attention import MultiHeadAttention
 from transformer_cli.model.transformer import DecoderLayer, EncoderLayer, LearnedPositions, SinusoidalPositions
 from transformer_cli.run_files import locate
 
-_POSITIONS = 4096  # rows of the table written for sinusoids, which have no end of their own
-_ABANDONED = 3600.0  # seconds after which an unfinished folder is that of a program that was killed
+_POSITIONS = 4096  # rows of the table written for sinusoids, which are unlimited themselves
+_ABANDONED = 3600.0  # seconds after which an unfinished folder is taken for that of a killed process
 
 
 def module() -> ModuleType:
@@ -52,7 +52,7 @@ def export(translator: Translator, folder: Path, quantization: str | None) -> No
 
 
 def _made(translator: Translator, folder: Path, quantization: str | None) -> Path:
-    """The exported model in a new folder beside the one it is meant for, whose permissions are the usual ones."""
+    """Export the model to a new folder beside `folder`, with the usual permissions; return its path."""
     spec = _specification(translator)
     spec.validate()
     spec.optimize(quantization=quantization)
@@ -73,15 +73,15 @@ def _made(translator: Translator, folder: Path, quantization: str | None) -> Pat
 
 
 def check_folder(folder: Path) -> None:
-    """ConfigError when a model cannot be exported there, because the folder is in use."""
+    """ConfigError when the path exists and is not an empty folder."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is not empty: name a new folder, or remove it first")
 
 
 def beside(translator: Translator, run: Path) -> Path:
-    """The export of a run in the folder `ctranslate2` beside its model file, made anew when the model has changed.
+    """The export of a run in the folder `ctranslate2` beside its model file, made again when the model has changed.
 
-    Of two programs that make it at the same time both have a whole one.
+    If two processes make it at the same time, both get a complete one.
     """
     model = locate(run)
     folder = model.parent / "ctranslate2"
@@ -95,7 +95,7 @@ def beside(translator: Translator, run: Path) -> Path:
     made = _made(translator, folder, None)
     (made / record.name).write_text(json.dumps(origin) + "\n", encoding="utf-8")
     while True:
-        with suppress(OSError):  # there is one, of another model or made by another program in the meantime
+        with suppress(OSError):  # the folder exists, of another model or from another process in the meantime
             made.rename(folder)
             return folder
         if _holds(record, origin):
@@ -113,7 +113,7 @@ def _holds(record: Path, origin: dict[str, str]) -> bool:
     return found == origin
 
 
-# Where each part of a model goes.
+# The place of each part of a model.
 
 
 def _specification(translator: Translator) -> Any:
@@ -165,7 +165,7 @@ def _self_attention_and_feed_forward(theirs: Any, layer: EncoderLayer | DecoderL
 
 
 def positions(table: nn.Module) -> Tensor:
-    """The codes of as many positions as the exported model shall have."""
+    """The table of positions of the exported model."""
     if isinstance(table, SinusoidalPositions):
         codes: Tensor = table(0, _POSITIONS)
         return codes
@@ -188,7 +188,7 @@ def _together(theirs: Any, *ours: nn.Linear) -> None:
 
 def _array(tensor: Any) -> NDArray[np.float32]:
     array: NDArray[np.float32] = tensor.detach().float().cpu().contiguous().numpy()
-    return array.copy()  # it is multiplied where it lies when it is quantized
+    return array.copy()  # quantization multiplies it in place
 
 
 def _readme(translator: Translator, quantization: str | None) -> str:

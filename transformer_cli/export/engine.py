@@ -1,8 +1,8 @@
-"""Translating with CTranslate2 what a search of ours would find.
+"""Translation with CTranslate2 that finds the same hypotheses as our own search.
 
-The engine ranks by n^alpha only: so it is asked for more than a search of ours finishes, with their log-probabilities,
-and the end of the search and the ranking are ours, `wu` included. And what it is told to forbid has its probability
-shared out among the rest, so that a least length and n-grams are not asked of it.
+The engine ranks by n^alpha only. So it is asked for more hypotheses than our search finishes, with their
+log-probabilities, and the end of the search and the ranking, `wu` included, are computed here. The engine also
+redistributes the probability of forbidden pieces among the rest, so minimum length and n-gram blocking are refused.
 """
 
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ from transformer_cli.decoding.translator import Line, Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.export.ctranslate2 import module, positions
 
-_SHORT_FIRST = -5.0  # an alpha by which the engine gives those first that were finished first
+_SHORT_FIRST = -5.0  # an alpha with which the engine ranks by the step of finishing, earliest first
 
-_Found = tuple[tuple[int, ...], float]  # ids with the end symbol, and their log-probability
+_Found = tuple[tuple[int, ...], float]  # ids, with the end symbol unless cut, and their log-probability
 
 
 class CTranslate2Translator(Translator):
-    """Translates with CTranslate2 what a Translator would translate with PyTorch."""
+    """A Translator that computes with CTranslate2 instead of PyTorch."""
 
     def __init__(
         self, translator: Translator, folder: Path, compute_type: str = "float32", token_log_probs: bool = False
     ) -> None:
-        """`folder` holds the exported model; `compute_type` is CTranslate2's name of a number format. The engine tells
-        the log-probabilities of pieces only when asked once more, which `token_log_probs` has it do. ConfigError when
-        this machine cannot compute in it."""
+        """`folder` holds the exported model; `compute_type` is CTranslate2's name of a number format. The engine gives
+        the log-probabilities of pieces only in a second call, which `token_log_probs` asks for. ConfigError when the
+        engine cannot use the folder, or this machine cannot compute in that format."""
         super().__init__(
             translator.model,
             translator.tokenizers,
@@ -41,7 +41,7 @@ class CTranslate2Translator(Translator):
             translator.precision,
             translator.longest_source,
         )
-        self._step_model = translator._step_model  # has no part here, and need not be made again
+        self._step_model = translator._step_model  # unused here; shared so that it is not made again
         place = "cuda" if translator.device.type == "cuda" else "cpu"
         try:
             self._engine = module().Translator(
@@ -65,7 +65,8 @@ class CTranslate2Translator(Translator):
         waiting = list(range(len(lines)))
         longest = max(limits)
         while waiting:
-            # One limit holds for a whole call: those that had not enough within their own are searched again with it.
+            # A call has one limit. Lines with too few hypotheses ended within their own limit are searched again, with
+            # the longest limit among them.
             results = self._call([lines[i] for i in waiting], decoding, longest)
             again = []
             for i, hypotheses in zip(waiting, results, strict=True):
@@ -94,10 +95,10 @@ class CTranslate2Translator(Translator):
         ]
 
     def _call(self, lines: Sequence[Line], decoding: DecodingConfig, limit: int) -> list[list[_Found]]:
-        """For each line twice as many finished hypotheses as the beam has, so that those of our search are among them:
-        their ids, the end symbol's included, and their log-probabilities."""
+        """Hypotheses of each line: twice as many as the beam, so that those of our search are among them, or one for
+        greedy search. Each has its ids, with the end symbol if it ended, and its log-probability."""
         found = self._ask(lines, decoding, limit, [])
-        # What is suppressed has its probability shared out among the rest, so that is done only where it must be.
+        # Suppression redistributes probability among the other pieces, so it is used only where it is needed.
         wrong = [i for i, one in enumerate(found) if any(not {PAD, BOS}.isdisjoint(ids) for ids, _ in one)]
         if wrong:
             again = self._ask([lines[i] for i in wrong], decoding, limit, [["<pad>"], ["<s>"]])
@@ -134,7 +135,7 @@ class CTranslate2Translator(Translator):
 
 
 def check_decoding(decoding: DecodingConfig, token_log_probs: bool) -> None:
-    """ConfigError for settings that the engine would understand otherwise."""
+    """ConfigError for settings that the engine would apply differently."""
     if token_log_probs and decoding.repetition_penalty != 1.0:
         raise ConfigError(
             f"--repetition-penalty {decoding.repetition_penalty} is not in the log-probabilities of pieces that "
@@ -149,10 +150,10 @@ def check_decoding(decoding: DecodingConfig, token_log_probs: bool) -> None:
 
 
 def _ranked(found: Sequence[_Found], decoding: DecodingConfig) -> list[Hypothesis]:
-    """The n best of those that our search would have finished, by our score."""
+    """The n best, by our score, of the hypotheses that our search would have finished."""
     ends = sorted(len(ids) for ids, _ in found if ids[-1] == EOS)
     if len(ends) >= decoding.beam_size:
-        last = ends[decoding.beam_size - 1]  # by this step there were enough
+        last = ends[decoding.beam_size - 1]  # the step by which enough had ended
         found = [(ids, log_prob) for ids, log_prob in found if ids[-1] == EOS and len(ids) <= last]
     lengths = torch.tensor([len(ids) for ids, _ in found])
     penalties = length_penalty(lengths, decoding.length_penalty, decoding.length_penalty_type).tolist()

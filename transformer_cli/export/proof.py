@@ -1,4 +1,4 @@
-"""The proof that an exported model translates as ours does."""
+"""The proof that an exported model translates as the original does."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -13,17 +13,17 @@ from transformer_cli.export.ctranslate2 import check_folder, export, module
 from transformer_cli.export.engine import CTranslate2Translator
 from transformer_cli.log import LOGGER
 
-_TIE = 1e-4  # difference of log-probability within which two translations count as equally good
+_TIE = 1e-4  # maximum difference of two log-probabilities or scores that count as equal
 
 
 def export_with_proof(
     translator: Translator, folder: Path, quantization: str | None, lines: Sequence[str]
 ) -> Iterator[str]:
-    """Export once both engines have translated the lines alike; yields what the comparison found, in words. Lines that
-    come out differently are told one by one.
+    """Export the model if both engines translate the lines alike; yield the results of the comparison in words. Lines
+    that come out differently are logged one by one.
 
-    UserError, and no folder, when a line comes out differently and it is no tie. The comparison is of the unquantized
-    model; of a quantized one it is said how many lines come out the same.
+    UserError, with no folder written, when a line comes out differently and is not a tie. The unquantized model is
+    compared; for a quantized one, only the number of equal lines is reported.
     """
     check_folder(folder)
     with TemporaryDirectory() as place:
@@ -54,7 +54,7 @@ def export_with_proof(
 
 @dataclass(frozen=True)
 class Difference:
-    """A line that the two engines translate differently, each with its own score; `tie`: as good as equal."""
+    """A line that the two engines translate differently; `tie`: both translations are equally good."""
 
     line: str
     ours: Translation
@@ -70,10 +70,10 @@ class Difference:
 
 
 def differences(ours: Translator, theirs: Translator, lines: Sequence[str], beam_size: int) -> list[Difference]:
-    """The lines that come out differently under n^1, with the same limits on both sides.
+    """The lines that come out differently with the length penalty n^1 and the same limits on both sides.
 
-    Greedy translations tie when, at the first piece in which they differ, the two pieces are equally likely to us;
-    those of a beam when their scores are equal.
+    Greedy translations tie when, at their first difference, both pieces are equally likely in our model; beam-search
+    translations tie when their scores are equal.
     """
     decoding = ours.config.decoding.model_copy(
         update={
@@ -83,6 +83,7 @@ def differences(ours: Translator, theirs: Translator, lines: Sequence[str], beam
             "length_penalty_type": "avg",
             "min_length": 0,
             "no_repeat_ngram_size": 0,
+            "repetition_penalty": 1.0,
         }
     )
     found = []

@@ -1,8 +1,8 @@
-"""Multi-head scaled dot-product attention ("Attention Is All You Need", sections 3.2.1 and 3.2.2), in two equal forms.
+"""Multi-head attention in two equivalent forms ("Attention Is All You Need", sections 3.2.1 and 3.2.2).
 
     Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V            MultiHead = Concat(head_1 … head_H) W^O
 
-`written_out` spells the formula and is the form whose weights can be looked at; `fused` is PyTorch's kernel.
+`written_out` follows the formula, with `attention_weights` as a function of its own; `fused` is PyTorch's kernel.
 
     B batch   T queries   S keys   D d_model   H heads   K = D // H
 """
@@ -18,16 +18,16 @@ from transformer_cli.model.blocks import Linear, dropout
 
 AttentionForm = Literal["written_out", "fused"]
 
-_LANES = 16  # numbers that a processor takes at once: a softmax spends more on what does not fill them than on the rest
+_LANES = 16  # SIMD lanes of a CPU: a softmax spends more time on a remainder that does not fill them than on the rest
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
-    """softmax(q k^T / sqrt(K)) over the keys that the mask allows; a query with none gets zeros, never NaN.
+    """softmax(q k^T / sqrt(K)) over the keys that the mask allows; a query without any gets zeros, never NaN.
 
     q (B, H, T, K), k (B, H, S, K), mask bool broadcastable to (B, H, T, S) -> (B, H, T, S).
     """
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, S)
-    # The lowest finite number and not -inf: a row without any key stays free of NaN, forward and backward.
+    # The lowest finite number instead of -inf keeps a row without any key free of NaN, forward and backward.
     scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return scores.softmax(-1).masked_fill(~mask, 0.0)
 
@@ -49,7 +49,7 @@ class MultiHeadAttention(nn.Module):
         self.output = Linear(d_model, d_model)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        """x (B, T, D) asks, memory (B, S, D) answers; mask (B or 1, T or 1, S), True = may attend -> (B, T, D)."""
+        """x (B, T, D) attends to memory (B, S, D); mask (B or 1, T or 1, S), True = may attend -> (B, T, D)."""
         if memory is x:
             q, k, v = self._project_together(x, (self.query, self.key, self.value))
         else:
@@ -74,7 +74,7 @@ class MultiHeadAttention(nn.Module):
         mask = mask.unsqueeze(1)  # (B, 1, T, S): the same for every head
         p = self.dropout if self.training else 0.0
         if self.form == "fused":
-            if k.is_cpu and not torch.compiler.is_compiling():  # one graph serves all lengths
+            if k.is_cpu and not torch.compiler.is_compiling():  # a compiled graph must serve all lengths
                 k, v, mask = _in_whole_lanes(k, v, mask)
             heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p)
         else:
@@ -82,7 +82,7 @@ class MultiHeadAttention(nn.Module):
         return self.output(heads.transpose(1, 2).flatten(2))  # (B, T, D)
 
     def _project_together(self, x: Tensor, projections: tuple[Linear, ...]) -> tuple[Tensor, ...]:
-        """Several projections of one input as one matrix product, which is faster than one after the other."""
+        """Apply several projections to one input in a single matrix product, which is faster than one after another."""
         weight = torch.cat([projection.weight for projection in projections])
         bias = torch.cat([projection.bias for projection in projections])
         projected = F.linear(x, weight, bias)  # (B, T, n * D)
@@ -93,12 +93,12 @@ class MultiHeadAttention(nn.Module):
 
 
 def whole_lanes(length: int) -> int:
-    """A length rounded up to a multiple of the lanes."""
+    """Round a length up to a multiple of `_LANES`."""
     return -(-length // _LANES) * _LANES
 
 
 def _in_whole_lanes(k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same with keys behind the others that no query may attend to, where that is worth a copy."""
+    """Pad to whole lanes with keys that no query may attend to, where that is worth a copy."""
     if k.shape[2] % _LANES <= _LANES // 2:
         return k, v, mask
     more = whole_lanes(k.shape[2]) - k.shape[2]

@@ -1,7 +1,7 @@
-"""PyTorch's elementary modules, with the types of their calls and without their own initialisation.
+"""PyTorch's basic modules, with typed calls and without the default random initialisation.
 
-`Transformer` initialises every weight itself, and a model read from a file none: PyTorch's default would be a second of
-random numbers thrown away at each start.
+`Transformer` initialises its weights itself, and a model read from a file needs no initialisation: PyTorch's default
+would spend a second at each start on random numbers that are thrown away.
 """
 
 from typing import TYPE_CHECKING
@@ -12,25 +12,25 @@ from torch import Tensor, nn
 
 
 class Linear(nn.Linear):
-    """y = x W^T + b, its memory not yet filled."""
+    """y = x W^T + b, with uninitialised weights."""
 
     if TYPE_CHECKING:
 
         def __call__(self, x: Tensor) -> Tensor: ...
 
     def reset_parameters(self) -> None:
-        """Leave the memory as it is."""
+        """Leave the weights uninitialised."""
 
 
 class Embedding(nn.Embedding):
-    """A vector for each id, its memory not yet filled."""
+    """A vector for each id, with uninitialised weights."""
 
     if TYPE_CHECKING:
 
         def __call__(self, x: Tensor) -> Tensor: ...
 
     def reset_parameters(self) -> None:
-        """Leave the memory as it is."""
+        """Leave the weights uninitialised."""
 
 
 class LayerNorm(nn.LayerNorm):
@@ -42,10 +42,10 @@ class LayerNorm(nn.LayerNorm):
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Zeros with probability p (on CPU rounded to 1/65,536), the rest scaled by 1 / (1 - p).
+    """Zero each element with probability p (on CPU rounded to 1/65,536) and scale the rest by 1 / (1 - p).
 
-    PyTorch draws a random float for each number, which on CPU is slow; here four numbers share one
-    random 64-bit integer.
+    PyTorch draws a random float for each element, which is slow on CPU; here four elements share one random 64-bit
+    integer.
     """
     if p == 0.0:
         return x
@@ -58,19 +58,19 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 class Dropout(nn.Dropout):
-    """Zeros at random, the rest scaled up, in training only."""
+    """Zero random elements and scale up the rest, in training only."""
 
     if TYPE_CHECKING:
 
         def __call__(self, x: Tensor) -> Tensor: ...
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of any shape."""
+        """x of any shape."""
         return dropout(x, self.p) if self.training else x
 
 
 class Identity(nn.Identity):
-    """Its input, where a block has nothing to do."""
+    """Return the input unchanged."""
 
     if TYPE_CHECKING:
 

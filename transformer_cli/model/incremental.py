@@ -1,14 +1,14 @@
-"""The decoder of a Transformer one token at a time, for translation: no step computes the earlier ones again.
+"""Incremental decoding for translation: the Transformer decoder one token at a time, with a key/value cache.
 
     B sentences   W rows of a sentence (beam)   N = B * W   H heads   S source length   D d_model   K = D // H
 
-The rows of a sentence share one list of places in the cache, each holding one token of one row. Where a beam splits or
-dies nothing is moved: only which places each row sees. The memory's keys and values are kept once a sentence, with its
-rows as the queries.
+A row is a hypothesis. The rows of a sentence share a list of places in the cache; a place holds one token of one row.
+When a hypothesis forks or is dropped, no place moves: only the mask of places that each row may attend to changes. The
+keys and values of the encoder memory are cached once per sentence, and the rows are its queries.
 
-A step is many small operations, whose number decides as much as their size. So that each is as cheap as it can be on a
-processor, the matrices and the memory's keys are kept the other way round than a layer has them, and the heads of all
-sentences are one dimension, which is what `bmm` takes.
+A step consists of many small operations, so their number matters as much as their size. To make each as cheap as
+possible on CPU, the weight matrices and the memory keys are stored transposed, and batch and heads are one dimension,
+as `bmm` expects.
 """
 
 from collections.abc import Callable
@@ -23,35 +23,35 @@ from transformer_cli.model.attention import whole_lanes
 from transformer_cli.model.blocks import LayerNorm, Linear
 from transformer_cli.model.transformer import DecoderLayer, Transformer
 
-_BF16_FROM_WIDTH = 256  # for the products of a processor: below, the conversions cost more than they save
-_LEAST_ROOM = 32  # places that are made at once
+_BF16_FROM_WIDTH = 256  # d_model from which CPU products run in bf16; below, conversions cost more than they save
+_LEAST_ROOM = 32  # minimum number of places to add at a time
 
 
 class LayerCache(NamedTuple):
-    """Keys and values of one decoder layer. Tokens are written in place, behind those that are there."""
+    """Key/value cache of one decoder layer. New tokens are written in place, after the existing ones."""
 
-    self_keys: Tensor  # (B * H, places, K), some still empty
+    self_keys: Tensor  # (B * H, places, K), the last ones may be empty
     self_values: Tensor  # (B * H, places, K)
-    memory_keys: Tensor  # (B * H, K, S): once a sentence, however many beams ask; S in whole lanes
+    memory_keys: Tensor  # (B * H, K, S): transposed, once per sentence for all rows; S in whole lanes
     memory_values: Tensor  # (B * H, S, K)
 
 
 @dataclass(frozen=True)
 class DecoderState:
-    """All that the next step needs: the caches of B sentences with W rows each, and what each row sees of them."""
+    """State between steps: the caches of B sentences with W rows each, and the places visible to each row."""
 
     layers: tuple[LayerCache, ...]
-    source_bias: Tensor  # (B * H, 1, S in whole lanes): 0 where the source has a token, else the lowest number
+    source_bias: Tensor  # (B * H, 1, S in whole lanes): 0 where the source has a token, else the lowest finite number
     sentences: int  # B
     width: int  # W
-    filled: int  # places taken in the caches
+    filled: int  # places in use in the caches
     visible: Tensor | None  # (B, W, filled) bool: True = this place holds an earlier token of this row; None: all do
-    position: int  # tokens that each row has
+    position: int  # tokens in each row so far
 
     def with_room(self, places: int) -> "DecoderState":
-        """One with so many free places behind the filled ones.
+        """Return a state with at least `places` free places after the filled ones, itself or one with new caches.
 
-        Where no more than half of the filled places are of use any more, rows having died, those close up instead.
+        If dropped rows have left no more than half of the filled places visible, only the visible ones are copied.
         """
         if whole_lanes(self.filled + places) <= self.layers[0].self_keys.shape[1]:
             return self
@@ -86,23 +86,23 @@ class DecoderState:
 
 
 class _Product(NamedTuple):
-    """y = x W^T + b, with W^T in memory."""
+    """y = x W^T + b, with W^T stored contiguously."""
 
     weight: Tensor  # (in, out)
     bias: Tensor  # (out)
 
     @classmethod
     def of(cls, *layers: Linear) -> "_Product":
-        """Several layers of one input as one, their outputs side by side."""
+        """Merge layers of the same input into one, with concatenated outputs."""
         weight = torch.cat([layer.weight for layer in layers]).t().contiguous()
         return cls(weight, torch.cat([layer.bias for layer in layers]))
 
     def to(self, dtype: torch.dtype) -> "_Product":
-        """In another number format."""
+        """Convert to another dtype."""
         return _Product(self.weight.to(dtype), self.bias.to(dtype))
 
     def scaled(self, outputs: int, factor: float) -> "_Product":
-        """With the first outputs multiplied by a factor."""
+        """Multiply the first `outputs` outputs by a factor, in place."""
         self.weight[:, :outputs] *= factor
         self.bias[:outputs] *= factor
         return self
@@ -112,7 +112,7 @@ class _Product(NamedTuple):
 
 
 class _Norm(NamedTuple):
-    """A layer normalisation without the price of a module's call, which is as high as its own."""
+    """Layer normalisation without the overhead of a module call, which costs as much as the operation itself."""
 
     weight: Tensor  # (D)
     bias: Tensor  # (D)
@@ -127,9 +127,9 @@ class _Norm(NamedTuple):
 
 
 class _Layer:
-    """A decoder layer (Figure 1), its matrices ready for few rows; the queries come scaled by 1 / sqrt(K).
+    """A decoder layer (Figure 1) with weights laid out for few rows and 1 / sqrt(K) folded into the query projections.
 
-    Three number formats: of the residual stream and the norms, of attention, and of the products with the weights.
+    It has three dtypes: of the residual stream and the norms, of attention, and of the products with the weights.
     """
 
     def __init__(self, layer: DecoderLayer, stream: torch.dtype, attention: torch.dtype, products: torch.dtype) -> None:
@@ -151,16 +151,16 @@ class _Layer:
         self.ffn_norm = _Norm.of(layer.feed_forward_norm, stream)
 
     def start(self, memory: Tensor) -> LayerCache:
-        """No token yet: memory (B, S in whole lanes, D) -> the cache of B sentences."""
+        """Cache without target tokens: memory (B, S in whole lanes, D) -> the cache of B sentences."""
         keys = self.cross.keys(memory).to(self.attention_dtype).transpose(2, 3).flatten(0, 1).contiguous()
         values = self.cross.values(memory).to(self.attention_dtype).flatten(0, 1)
         return LayerCache(values[:, :0], values[:, :0], keys, values)
 
     def step(self, x: Tensor, cache: LayerCache, filled: int, visible: Tensor | None, source: Tensor) -> Tensor:
-        """The newest token of each row, which takes the places from `filled` on: x (N, D) -> (N, D).
+        """Process the newest token of each row and cache it at the places from `filled` on: x (N, D) -> (N, D).
 
-        What each row sees, as what is added to the scores: visible, broadcast to (B * H, W, places), or None for all,
-        source (B * H, 1, S); the places are filled + W rounded up to whole lanes.
+        `visible` and `source` are biases added to the attention scores. `visible` is broadcast to (B * H, W, places),
+        with filled + W places rounded up to whole lanes; None makes all visible. `source` is (B * H, 1, S).
         """
         h = self.own_norm(x) if self.pre_norm else x
         groups = len(cache.self_keys)  # B * H
@@ -181,7 +181,7 @@ class _Layer:
         return x if self.pre_norm else self.ffn_norm(x)
 
     def _joined(self, attended: Tensor) -> Tensor:
-        """The heads of each row side by side: (B * H, W, K) -> (N, D)."""
+        """Concatenate the heads of each row: (B * H, W, K) -> (N, D)."""
         _, width, size = attended.shape
         return attended.view(-1, self.heads, width, size).transpose(1, 2).reshape(-1, self.heads * size)
 
@@ -189,29 +189,29 @@ class _Layer:
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Attention of scaled q (B * H, W, K) over k (B * H, K, S) and v (B * H, S, K) -> (B * H, W, K).
 
-    The bias, broadcast to (B * H, W, S), is added to the scores in the same operation. For a few queries that is faster
-    on a processor than the fused kernel.
+    The bias, broadcast to (B * H, W, S), is added to the scores in the matrix product. For few queries this is faster
+    on CPU than the fused kernel.
     """
     scores = torch.bmm(q, k) if bias is None else torch.baddbmm(bias, q, k)  # (B * H, W, S)
     return torch.bmm(scores.softmax(-1), v)  # (B * H, W, K)
 
 
 def _bias(mask: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
-    """What a mask (B, W or 1, S), True = may attend, adds to scores (B * H, W, S in whole lanes): 0, or the lowest
-    number."""
+    """Mask (B, W or 1, S), True = may attend -> bias to add to the scores (B * H, W or 1, S in whole lanes): 0 or the
+    lowest finite number."""
     mask = F.pad(mask, (0, whole_lanes(mask.shape[2]) - mask.shape[2]))
     bias = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
     return bias.unsqueeze(1).expand(-1, heads, -1, -1).flatten(0, 1)
 
 
 class IncrementalDecoder:
-    """A trained model behind the protocol of `decoding.search`. It is to be made anew when the weights change."""
+    """A trained model as a `StepModel` of `decoding.search`. It copies weights: make a new one when they change."""
 
     @torch.no_grad()
     def __init__(self, model: Transformer, dtype: torch.dtype | None = None) -> None:
-        """`dtype` is the number format of the products where it is not the model's own, as under autocast, which would
-        convert every matrix at every step. Of half precision a processor is spared what it is slower in: norms, sums
-        and attention, and the products of a narrow model but for the last.
+        """`dtype`, by default the model's own, is that of the matrix products; it replaces autocast, which converts
+        every matrix at every step. On CPU half precision is used only where it is faster: norms, sums and attention
+        are in fp32, and so are the products of a narrow model except the output projection.
         """
         weight, config = model.output.weight, model.config
         dtype = dtype or weight.dtype
@@ -229,7 +229,7 @@ class IncrementalDecoder:
         self.output = weight.t().contiguous().to(dtype)  # (D, V)
 
     def start(self, src: Tensor, src_mask: Tensor) -> DecoderState:
-        """Encode once: src (B, S), src_mask (B, 1, S) -> the state of B sentences of one row and no token yet."""
+        """Encode once: src (B, S), src_mask (B, 1, S) -> the state of B sentences with one row each and no token."""
         sentences, length = src.shape
         with self.autocast:
             memory = F.pad(self.model.encode(src, src_mask), (0, 0, 0, whole_lanes(length) - length))
@@ -238,15 +238,15 @@ class IncrementalDecoder:
         return DecoderState(layers, bias, sentences, 1, 0, None, 0)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """The newest token of each row, (B, W) -> logits of the next, (B, W, V), and the longer state.
+        """The newest token of each row (B, W) -> logits of the next token (B, W, V), and the state after the step.
 
-        The caches are written in place: the state given cannot be used again.
+        The caches are written in place: the given state cannot be used again.
         """
         state = state.with_room(state.width)
         filled = state.filled + state.width
         places = whole_lanes(filled)
         visible = self._visible(state, tokens.device)
-        if places == state.position + 1:  # a row sees as many places as it has tokens
+        if places == state.position + 1:  # every place holds a token of the row
             bias = None
         elif visible is None:
             bias = state.source_bias.new_zeros(places)
@@ -262,11 +262,11 @@ class IncrementalDecoder:
         return logits.view(*tokens.shape, -1), state
 
     def reorder(self, state: DecoderState, rows: Tensor) -> DecoderState:
-        """Go on with these rows only: (B', W') numbers of present rows, one line a sentence that stays.
+        """Keep only the given rows: (B', W') indices of current rows, one line for each remaining sentence.
 
-        A row may be named several times (its beam splits) or not at all (it dies). All rows of a line must belong to
-        the same sentence; where all sentences stay, each has its place. The caches are changed in place, and only where
-        another sentence comes to stand.
+        A row may occur several times (the hypothesis forks) or not at all (it is dropped). All rows of a line must
+        belong to the same sentence; if all sentences remain, their order must not change. The caches are changed in
+        place, and only where a sentence moves.
         """
         visible = state.visible
         if visible is not None:
@@ -288,7 +288,7 @@ class IncrementalDecoder:
         return replace(changed, layers=layers, source_bias=moved(state.source_bias))
 
     def _visible(self, state: DecoderState, device: torch.device) -> Tensor | None:
-        """What each row sees once its newest token is in: `DecoderState.visible` of the next state."""
+        """`DecoderState.visible` of the next state, which includes the newest token of each row."""
         if state.visible is None and state.width == 1:
             return None
         shape = state.sentences, state.width, state.filled

@@ -2,8 +2,8 @@
 
     B batch   S source length   T target length   D d_model   H heads   K = D // H   F ffn_dim   V vocabulary
 
-`forward` gives hidden states, `project` their logits: the loss decides itself how many logits exist at a time.
-`model.incremental` has the same decoder one token at a time, for translation. The module knows nothing of training,
+`forward` returns hidden states and `project` their logits, so that the loss can decide how many logits exist at a time.
+`model.incremental` runs the same decoder one token at a time, for translation. The module knows nothing of training,
 devices or distribution.
 """
 
@@ -35,7 +35,7 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 
 
 class SinusoidalPositions(nn.Module):
-    """The fixed code of section 3.5, at any length: the table grows when a longer sequence comes."""
+    """The fixed positional encoding of section 3.5, for any length: the table grows when a longer sequence comes."""
 
     table: Tensor
 
@@ -44,7 +44,7 @@ class SinusoidalPositions(nn.Module):
         self.register_buffer("table", sinusoids(256, d_model), persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:
-        """Codes of the positions start … start + length - 1: (length, D)."""
+        """Encodings of the positions start … start + length - 1: (length, D)."""
         end = start + length
         if end > len(self.table):
             with torch.inference_mode(False):  # a table made while translating must serve training, too
@@ -181,9 +181,9 @@ class AttentionMaps(NamedTuple):
 class Transformer(nn.Module):
     """Encoder and decoder over source and target pieces, with the output projection (Figure 1).
 
-    `tie_embeddings: all` makes the three vocabulary matrices one parameter (section 3.4), `target` the target embedding
-    and the output, `none` keeps three. The form of attention is the caller's choice and not part of the weights.
-    `initialise=False` leaves the weights unset, for a model that is about to be loaded.
+    `tie_embeddings: all` makes the three vocabulary matrices one parameter (section 3.4), `target` ties the target
+    embedding and the output, `none` keeps three. The form of attention is the caller's choice and does not affect the
+    weights. `initialise=False` leaves the weights uninitialised, for a model that is about to be loaded.
     """
 
     def __init__(
@@ -223,17 +223,17 @@ class Transformer(nn.Module):
         return SinusoidalPositions(self.config.d_model)
 
     def checkpoint_activations(self) -> None:
-        """Keep only the input of each layer for the backward pass, which computes the rest again (Chen et al. 2016)."""
+        """Keep only the input of each layer for the backward pass, which recomputes the rest (Chen et al. 2016)."""
         self.encoder.checkpointing = self.decoder.checkpointing = True
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Xavier for the projections, zero for their biases, and d_model^-0.5 as the deviation of the embeddings.
+        """Xavier for the projections, zero for their biases, standard deviation d_model^-0.5 for the other matrices.
 
         Queries, keys and values start smaller by sqrt(2), as if the three were one matrix of D inputs and 3 D outputs:
-        attention then begins nearer to a mean, from which a model learns markedly sooner.
-        An embedding is multiplied by sqrt(d_model) where it enters, so it enters with deviation 1; Xavier there would
-        make it vanish beside the positions. The pad row starts at zero.
+        attention then starts closer to a mean, and a model learns markedly sooner.
+        An input embedding is multiplied by sqrt(d_model), which gives it standard deviation 1; after Xavier it would
+        vanish beside the positions. The padding row starts at zero.
         """
         attentions = [module for module in self.modules() if isinstance(module, MultiHeadAttention)]
         smaller = {projection for module in attentions for projection in (module.query, module.key, module.value)}
@@ -272,7 +272,7 @@ class Transformer(nn.Module):
         return self.output(hidden)
 
     def embed_target(self, ids: Tensor, position: int) -> Tensor:
-        """What enters the decoder for tokens that all stand at one position, without dropout: (N) ids -> (N, D)."""
+        """Decoder input for tokens that are all at one position, without dropout: (N) ids -> (N, D)."""
         embedded = self.target_embedding(ids)
         return torch.add(self.target_positions(position, 1), embedded, alpha=math.sqrt(self.config.d_model))
 
@@ -283,7 +283,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def attention_maps(self, src: Tensor, src_mask: Tensor, tgt: Tensor, tgt_mask: Tensor) -> AttentionMaps:
-        """The weights behind `forward` on the same arguments in evaluation mode, in the written-out form."""
+        """Attention weights of `forward` on the same arguments, in the written-out form; for evaluation mode only."""
         weights: dict[nn.Module, Tensor] = {}
 
         def keep(module: nn.Module, arguments: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -293,7 +293,7 @@ class Transformer(nn.Module):
 
         hooks = [m.register_forward_pre_hook(keep) for m in self.modules() if isinstance(m, MultiHeadAttention)]
         try:
-            self.forward(src, src_mask, tgt, tgt_mask)  # not what may have been compiled, once more for the hooks
+            self.forward(src, src_mask, tgt, tgt_mask)  # not self(…): a compiled model would recompile for the hooks
         finally:
             for hook in hooks:
                 hook.remove()

@@ -1,7 +1,7 @@
-"""Signs that a run does not learn, each told with its likely cause and what to try.
+"""Warnings that a run does not learn, each with its likely cause and a remedy to try.
 
-An alarm never changes training, and nothing of it is kept in a checkpoint: a resumed run begins to watch anew. The
-thresholds lie well outside what small models, post- and pre-norm, showed while they learnt.
+An alarm never changes training, and checkpoints hold no alarm state: a resumed run starts watching afresh. The
+thresholds lie well outside the values that small models, post- and pre-norm, showed while they learnt.
 """
 
 import math
@@ -21,47 +21,47 @@ from transformer_cli.data.tokenizer import UNK
 from transformer_cli.training.schedule import peak_rate
 from transformer_cli.training.validate import Validation
 
-# Adam moves every weight by about the rate, and a layer sums up d_model of them: what it stands falls with the width.
+# Adam moves every weight by about the rate, and a layer sums d_model of them: the highest usable rate falls with width.
 # Rate times width is 0.3 to 1 in the usual recipes; models of width 16 to 256 learnt at 1 to 1.4, and hardly from 2 on.
 _HIGHEST_RATE = 2.0
 _LOWEST_RATE = 1e-3
 
-_WINDOW = 50  # log lines that a layer's usual gradient is taken from
-_KNOWN = 10  # of them at least
-_EXPLODED = 100.0  # times its usual length; 7 times was seen in runs that learnt
-_LONG = 10.0  # and longer than gradients are at the start: near the end usual ones can be tiny
-_VANISHED = 1e-5  # of the longest; post-norm stacks of 12 layers still learnt at 6e-5
+_WINDOW = 50  # log lines whose median is a layer's usual gradient norm
+_KNOWN = 10  # minimum number of log lines for that median
+_EXPLODED = 100.0  # times the usual norm; 7 times was seen in runs that learnt
+_LONG = 10.0  # minimum norm of an explosion, above the norms at the start: near the end the usual norm can be tiny
+_VANISHED = 1e-5  # of the largest norm of a layer's gradient; post-norm stacks of 12 layers still learnt at 6e-5
 _IN_A_ROW = 3  # log lines or validations
-_FEWEST_STEPS = 100  # that anything but a gradient is judged by
+_FEWEST_STEPS = 100  # minimum steps before translations are judged, and over which a loss counts as stuck
 
-_WORSE = 0.05  # nats above the best validation: a perplexity higher by a twentieth
-_FALLEN = 0.98  # of what it was three validations before
-_UNKNOWN = 0.01
-_BLOCK = 1 << 20  # ids looked at together; all of a large corpus would need as much memory again
+_WORSE = 0.05  # nats above the best validation nll: a perplexity higher by 5%
+_FALLEN = 0.98  # of the training nll three validations ago; above this it has hardly fallen
+_UNKNOWN = 0.01  # of the pieces
+_BLOCK = 1 << 20  # ids compared at a time; all at once would take as much memory again as a large corpus
 _FEWEST_LINES = 10
 _LONGEST_LOOP = 40  # characters
-_PAUSE = 10  # looks at which an alarm is silent after it was told; each time twice as many
+_PAUSE = 10  # checks for which an alarm is silent after a warning; doubled each time
 
 
 class Alarms:
-    """Is fed with facts as training goes, and answers with what is worth a warning: mostly nothing.
+    """Check the course of training; each method returns the warnings that are due, mostly none.
 
-    What has been told is told again only after ten looks, then twenty, and so on.
+    A warning is repeated only after ten more checks, then twenty, and so on.
     """
 
     def __init__(self, config: Config, vocab_size: int) -> None:
-        """`vocab_size`: the pieces of the target."""
+        """`vocab_size` is the number of target pieces."""
         self._config = config
         self._knowing_nothing = math.log(vocab_size)
         self._usual: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_WINDOW))
         self._vanished = 0
-        self._nlls: list[float] = []  # of the log lines since the last validation
+        self._nlls: list[float] = []  # one for each log line since the last validation
         self._progress: list[_Progress] = []
         self._silent: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
 
     def at_start(self, train: TokenDataset, valid: TokenDataset) -> list[str]:
-        """Before the first update: the learning rate, and how much of the text has no piece."""
+        """Before the first update: check the learning rate, and the share of unknown pieces."""
         return [
             *_rate_out_of_range(self._config),
             *_unknown_pieces("training", train, "a higher tokenizer.character_coverage or vocab_size"),
@@ -80,13 +80,13 @@ class Alarms:
         return self._to_tell(step, found)
 
     def at_validation(self, step: int, found: Validation) -> list[str]:
-        """At a validation: how its loss and that of training go, and what the translations look like."""
+        """At a validation: check the training and validation losses so far, and the translations."""
         settings = self._config.training
         if self._nlls:
             self._progress.append(_Progress(step, fmean(self._nlls), found.nll))
             self._nlls.clear()
         kinds: list[tuple[str, str | None]] = [("stuck", self._stuck()), ("overfitting", self._overfitting())]
-        # A model that has just begun repeats itself, and is all right.
+        # Early in training it is normal for a model to repeat itself.
         if step > settings.warmup_steps and step >= max(_IN_A_ROW * settings.valid_steps, _FEWEST_STEPS):
             kinds += _odd_outputs(found)
         return self._to_tell(step, kinds)
@@ -173,7 +173,7 @@ class Alarms:
 
 
 class _Progress(NamedTuple):
-    """Loss per token in training since the validation before, and at the validation."""
+    """Training nll per token since the previous validation, and nll per token of the validation."""
 
     step: int
     train: float
@@ -187,10 +187,10 @@ _LAYER = re.compile(r"\b(encoder|decoder)\.layers\.(\d+)\.")
 
 
 def gradient_norms(model: nn.Module, total: float) -> dict[str, float]:
-    """Length of the gradient of each layer, in the order of the model; the lengths make up `total`.
+    """Gradient norm of each layer, in model order, scaled so that the norm over all layers is `total`.
 
-    `total` is the length before clipping: the gradients that stand in the model may have been clipped since, which
-    leaves their proportions. A gradient that is not finite is given as it stands.
+    `total` is the norm before clipping: the model's gradients may have been clipped since, which keeps their
+    proportions. If any gradient is not finite, the norms are not scaled.
     """
     gradients: dict[str, list[torch.Tensor]] = defaultdict(list)
     for name, parameter in model.named_parameters():
@@ -199,7 +199,7 @@ def gradient_norms(model: nn.Module, total: float) -> dict[str, float]:
             gradients[f"{found[1]} layer {int(found[2]) + 1}" if found else _REST].append(parameter.grad)
     if not gradients:
         return {}
-    lengths = torch.stack([nn.utils.get_total_norm(group) for group in gradients.values()]).tolist()  # one wait
+    lengths = torch.stack([nn.utils.get_total_norm(group) for group in gradients.values()]).tolist()  # one device sync
     whole = math.hypot(*lengths)
     scale = total / whole if whole > 0 and math.isfinite(total / whole) else 1.0
     return {layer: length * scale for layer, length in zip(gradients, lengths, strict=True)}
@@ -228,7 +228,7 @@ def _rate_out_of_range(config: Config) -> Iterable[str]:
 
 
 def _less(config: Config) -> str:
-    """What to try against a learning rate that is too high."""
+    """The remedy for a learning rate that is too high."""
     calmer = "; norm: pre is calmer than post" if config.model.norm == "post" else ""
     return f"halve {_rate_key(config)} or double warmup_steps{calmer}"
 
@@ -270,13 +270,13 @@ def _looping(lines: Sequence[str], sources: Sequence[str]) -> float:
 
 
 def _ends_in_loop(line: str) -> bool:
-    """Whether the last characters, two or more, stand there four times."""
+    """Whether the line ends in four repetitions of the same two or more characters."""
     longest = min(_LONGEST_LOOP, len(line) // 4)
     return any(line[-4 * period : -period] == line[-3 * period :] for period in range(2, longest + 1))
 
 
-# What is odd about a line, the share of lines by which translations may exceed references in it, and what it means. In
-# runs that learnt, from the third validation on, at most a tenth of the lines were odd.
+# The share of odd lines, the most by which it may be higher in translations than in references, and the warning.
+# In runs that learnt, at most a tenth of the lines were odd from the third validation on.
 _ODDITIES: tuple[tuple[Callable[[Sequence[str], Sequence[str]], float], float, str], ...] = (
     (_one_and_the_same, 0.5, "have one and the same translation: the decoder ignores the source; train longer, see "
      "that the files are not shifted by a line, or use norm: pre, which finds the source sooner"),

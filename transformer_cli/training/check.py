@@ -1,6 +1,7 @@
-"""`train --check`: all that training does before its first step, and what the whole of it will take.
+"""`train --check`: run all that training does before its first step, and estimate its time, memory and disk space.
 
-Everything is done up to a forward and a backward pass of the largest batch; no weight is changed, nothing is written.
+The check ends with forward and backward passes: of the largest batch, and of a few updates to time them. No weight is
+changed and nothing is written.
 """
 
 import sys
@@ -35,14 +36,14 @@ from transformer_cli.training.step import Updater
 from transformer_cli.training.validate import Validator, score_texts
 
 _TIMED_UPDATES = 8
-_PADDED_UPDATES = 1000  # or somewhat more, from which the padding of all is told
+_PADDED_UPDATES = 1000  # or up to twice as many, from which the padding of all is estimated
 
 
 def check(config: Config, run_dir: Path, threads: int | None) -> Iterator[str]:
-    """Lines of a report. Any error that training would meet before its first step is raised here, but that the folder
-    holds a run.
+    """Yield the lines of a report. Raise every error that training would raise before its first step, except that the
+    run directory already holds a run.
 
-    Of several processes the first alone checks, and tells what each would do.
+    Of several processes only the first checks, and reports what each would do.
     """
     rank, processes = started()
     if rank > 0:
@@ -53,11 +54,11 @@ def check(config: Config, run_dir: Path, threads: int | None) -> Iterator[str]:
     device = choose_device(config.device)
     precision = training_precision(config.precision, device, config.model.d_model)
     used_threads = set_threads(threads)
-    score_texts(["x"], ["x"], config)  # a metric that cannot be computed here
+    score_texts(["x"], ["x"], config)  # fails for a metric that cannot be computed here
     check_tensorboard(config.training)
     prepared = Preparation(config, used_threads, writable=False)
     tokenizers = prepared.tokenizers() if base is None else load_tokenizers(base.tokenizers)
-    make_sampler(config, tokenizers)  # not every tokenizer can be sampled from
+    make_sampler(config, tokenizers)  # fails for a tokenizer that cannot be sampled from
     if prepared.stream is None:
         dataset, counts = prepared.dataset(tokenizers)
         yield f"training text   {counts.summary(config.data)}"
@@ -76,7 +77,7 @@ def check(config: Config, run_dir: Path, threads: int | None) -> Iterator[str]:
         LOGGER.warning("%s", alarm)
 
     settings = config.training
-    # Of a stream each process brings updates of its own, of its share in size.
+    # Each process plans its own updates of a stream, smaller by the number of processes.
     sharing, bringing = (processes, 1) if prepared.stream is None else (1, processes)
     updates = plan_epoch(dataset, update_size(config) // bringing, settings.batch_type, config.seed, 0)
     model = build_model(config, base, tokenizers, device, precision)
@@ -93,8 +94,6 @@ def check(config: Config, run_dir: Path, threads: int | None) -> Iterator[str]:
     yield f"padding         {_padding(dataset, parts):.1%} of the cells of {planned}"
     yield from _parameters(model)
     yield f"learning rate   at most {peak_rate(config):.2e}"
-    if settings.warmup_steps > settings.max_steps:
-        yield f"warning         training ends before its warm-up does, at step {settings.warmup_steps}"
 
     largest = updater.try_largest(dataset, [updates.largest(settings.batch_size, settings.batch_type, sharing)])
     assert largest is not None, "an update has pairs"
@@ -114,7 +113,7 @@ def check(config: Config, run_dir: Path, threads: int | None) -> Iterator[str]:
 
 
 def _seconds(updater: Updater, dataset: TokenDataset, update: Update) -> float:
-    """How long the share of the first process takes."""
+    """Seconds that the first process needs for its share of an update."""
     parts = updater.shared_by.share(updater.cut(dataset, update))
     started = time.perf_counter()
     for part in parts:
@@ -123,7 +122,7 @@ def _seconds(updater: Updater, dataset: TokenDataset, update: Update) -> float:
 
 
 def _first_window(stream: Stream, tokenizers: Tokenizers, threads: int, processes: int) -> Window:
-    """The first that holds pairs. DataError if there is none."""
+    """The first window that holds pairs. DataError if there is none."""
     for window in stream.windows(Place(), tokenizers, threads, 0, processes):
         if len(window.dataset):
             return window
@@ -144,7 +143,7 @@ def _lengths(dataset: TokenDataset, tokenizers: Tokenizers) -> Iterator[str]:
 
 
 def _padding(dataset: TokenDataset, parts: list[Indices]) -> float:
-    """Share of allocated cells, of both sides, that hold no token."""
+    """Share of the cells of both sides that hold padding."""
     real = allocated = 0
     for part in parts:
         for sequences in (dataset.source, dataset.target):

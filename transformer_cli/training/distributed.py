@@ -1,8 +1,8 @@
-"""The processes of one training run, behind a few verbs that do nothing where there is only one.
+"""The processes of one training run, behind a few methods that do nothing when there is only one process.
 
-`torchrun` starts the processes and tells each its number in the environment (RANK, LOCAL_RANK, WORLD_SIZE). Each
-computes its share of every update; gradients are averaged by PyTorch's DistributedDataParallel (Li et al. 2020). The
-main process (rank 0) alone writes, validates and decides; the others wait for its word.
+`torchrun` starts the processes and sets their ranks in the environment (RANK, LOCAL_RANK, WORLD_SIZE). Each computes
+its share of every update; PyTorch's DistributedDataParallel (Li et al. 2020) averages the gradients. Only the main
+process (rank 0) writes, validates and decides; the others wait for it.
 """
 
 import atexit
@@ -24,13 +24,13 @@ from transformer_cli.errors import ProcessError, UserError
 from transformer_cli.model.blocks import Linear
 from transformer_cli.model.transformer import Transformer
 
-_PEER_LOST_AFTER = timedelta(seconds=60)  # in an exchange, where all come at about the same time,
-_SLOW_PEER_LOST_AFTER = timedelta(minutes=10)  # but for one that must wait for the network, or compiles once more
+_PEER_LOST_AFTER = timedelta(seconds=60)  # timeout of a collective, which all reach at about the same time
+_SLOW_PEER_LOST_AFTER = timedelta(minutes=10)  # the same, if one may wait for the network or recompile
 _STARTED_WITHIN = timedelta(minutes=10)
 _POLL_SECONDS = 0.05
 _LAST_WORDS = "last-words"
 _FAILED = "failed"
-_LAST_WORDS_WITHIN = 10.0  # seconds; the processes of a machine do the same at different speeds
+_LAST_WORDS_WITHIN = 10.0  # seconds for the main process to meet the same error
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class ReplicatedTransformer(DistributedDataParallel):
 
 
 class Processes:
-    """One process, alone. Its verbs are the ones that `_Group` has."""
+    """A single process. `_Group` has the same methods for one of several."""
 
     rank = 0
     count = 1
@@ -58,19 +58,19 @@ class Processes:
         return self.rank == 0
 
     def device(self, device: torch.device) -> torch.device:
-        """This process's own device of a kind."""
+        """This process's own device of the given type."""
         return device
 
     def replicate(self, model: Transformer) -> Transformer | ReplicatedTransformer:
-        """The model to call in training, so that its gradients are the mean over the processes."""
+        """The model to call in training: its gradients are averaged over the processes."""
         return model
 
     def without_exchange(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Backward passes within add to this process's own gradients only."""
+        """Context in which backward passes accumulate gradients without an all-reduce."""
         return nullcontext()
 
     def share(self, parts: Sequence[T]) -> Sequence[T]:
-        """This process's share of some parts."""
+        """This process's share of `parts`."""
         return parts[self.rank :: self.count]
 
     def sum(self, values: Sequence[float]) -> list[float]:
@@ -78,25 +78,25 @@ class Processes:
         return list(values)
 
     def least(self, value: int) -> int:
-        """The smallest of the processes' values."""
+        """The minimum of the processes' values."""
         return value
 
     def from_main(self, make: Callable[[], bytes]) -> bytes:
-        """What `make` gives in the main process, which alone calls it; the others wait as long as it takes."""
+        """Call `make` in the main process only and broadcast the result; the others wait as long as it takes."""
         return make()
 
     def to_main(self, words: bytes) -> list[bytes]:
-        """What each process says, in the order of their ranks; in all but the main one nothing."""
+        """Gather the message of every process in the main one, in rank order; the others get an empty list."""
         return [words]
 
     def meet(self) -> None:
-        """Go on when all are here; unlike an exchange this waits as long as it takes."""
+        """Wait until all processes are here: a barrier that, unlike a collective, has no timeout."""
         self.to_main(b"")
         self.from_main(bytes)
 
     def main_first(self, make: Callable[[], T]) -> T:
-        """What `make` gives, in the main process before the others, which find what it has left on the disk. All go on
-        together: where nothing could be left there, the others take as long again."""
+        """Call `make` in the main process first, then in the others, which reuse the files it has left on disk. All
+        return together; where it can leave none, the others take as long again."""
         if not self.is_main:
             self.from_main(bytes)
         made = make()
@@ -130,9 +130,9 @@ class _Group(Processes):
         return self.exchange_device
 
     def replicate(self, model: Transformer) -> Transformer | ReplicatedTransformer:
-        # The table of positions is a buffer that grows by itself in each process; it must not be broadcast.
+        # The positional table is a buffer that grows independently in each process; it must not be broadcast.
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of another name, which older versions do not know
+            warnings.simplefilter("ignore", FutureWarning)  # about the argument's new name, which older versions lack
             return ReplicatedTransformer(model, broadcast_buffers=False)
 
     def without_exchange(self, model: nn.Module) -> AbstractContextManager[None]:
@@ -167,11 +167,11 @@ class _Group(Processes):
         return [words, *(self._heard(f"to-main-{self.turn}-{rank}") for rank in range(1, self.count))]
 
     def _say(self, key: str, words: bytes) -> None:
-        self.store.set(key, words)  # type: ignore[arg-type]  # its own hint says str; bytes are taken, too
+        self.store.set(key, words)  # type: ignore[arg-type]  # its annotation says str; it accepts bytes, too
 
     def _heard(self, key: str) -> bytes:
-        # Not a collective: those end after a minute, and a validation may take longer. torchrun ends a process whose
-        # main has failed; asking again and again lets it be ended.
+        # Not a collective: those time out after a minute, and a validation may take longer. Polling, unlike a blocking
+        # wait, lets torchrun end this process when the main one has failed.
         while not self.store.check([key]):
             if self.store.check([_FAILED]):
                 raise ProcessError(_lost(self.rank))
@@ -179,13 +179,13 @@ class _Group(Processes):
         return bytes(self.store.get(key))
 
     def note_failure(self) -> None:
-        """Let those that wait for this process know that it will not come; of the main one they hear by themselves."""
+        """Tell the processes that wait for this one that it has failed; a failed main process needs no notice."""
         if not self.is_main:
             with suppress(RuntimeError):  # the main process has gone, and the store with it
                 self.store.set(_FAILED, b"")  # type: ignore[arg-type]
 
     def is_said_by_main(self, words: str) -> bool:
-        """Whether the main process ends with the same words; it is given some seconds to come to it."""
+        """Whether the main process fails with the same error text, within some seconds."""
         if self.is_main:
             self.store.set(_LAST_WORDS, words)
             return True
@@ -199,17 +199,17 @@ class _Group(Processes):
 
 
 def started() -> tuple[int, int]:
-    """The number of this process, from 0, and how many torchrun started; (0, 1) where it is alone."""
+    """The rank of this process and the number of processes that torchrun started; (0, 1) without torchrun."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextmanager
 def processes(device_kind: str, slow: bool = False) -> Iterator[Processes]:
-    """The processes that torchrun started, connected for a kind of device; or this one alone. Where each reads a stream
-    of its own they wait for each other longer.
+    """Connect the processes that torchrun started, for a type of device, or yield this one alone. `slow` gives
+    collectives a longer timeout, for a stream or a compiled model.
 
-    A lost connection becomes a ProcessError: another process has ended, and has said why. So does a UserError that this
-    process has met and the main one has not.
+    A lost connection becomes a ProcessError: another process has failed, and its own message says why. So does a
+    UserError or OSError that the main process does not meet.
     """
     if started()[1] == 1:
         yield Processes()
@@ -224,8 +224,8 @@ def processes(device_kind: str, slow: bool = False) -> Iterator[Processes]:
             world_size=count,
             timeout=_SLOW_PEER_LOST_AFTER if slow else _PEER_LOST_AFTER,
         )
-        # The group ends with the process and not with training: a model that outlives it would be the last to hold it,
-        # and its teardown then keeps the interpreter locked while it waits for a thread that may need the interpreter.
+        # Destroyed at exit, not after training: a model that outlives the group would hold the last reference to it,
+        # and its destructor holds the GIL while it waits for a thread that may need the GIL.
         atexit.register(dist.destroy_process_group)
         group = _Group(PrefixStore("words", store), rank, count)
         try:
@@ -251,6 +251,6 @@ def _lost(rank: int) -> str:
 
 
 def _is_lost_peer(error: Exception) -> bool:
-    """Gloo reports a lost connection as a plain RuntimeError."""
+    """Whether the connection was lost, which Gloo reports as a plain RuntimeError."""
     words = ("gloo", "Connection closed by peer", "Connection reset", "Broken pipe", "Timed out", "NCCL", "ncclRemote")
     return isinstance(error, dist.DistError) or any(word in str(error) for word in words)

@@ -1,8 +1,8 @@
-"""Where updates come from: text that lies ready and is planned an epoch at a time, or a stream.
+"""The source of updates: a prepared dataset, planned an epoch at a time, or a stream.
 
-Planned text is the same for all processes, which share the parts of each update. Of a stream each process reads its own
-part and brings updates of its own, each a share of an update in size; one that comes to its end before the others takes
-part with an empty batch. In both an update is the sum of what all processes compute.
+With a prepared dataset all processes have the same plan and share the parts of each update. With a stream each process
+reads its own part and plans its own updates, smaller by the number of processes; one that reaches its end before the
+others computes an empty batch. In both cases an update is the sum over all processes.
 """
 
 import json
@@ -26,41 +26,41 @@ from transformer_cli.training.state import TrainingState
 
 
 class Feed(Protocol):
-    """The updates of a run. Its verbs are called by all processes at the same steps."""
+    """The updates of a run. All processes call its methods at the same steps."""
 
     shared_by: Processes
-    """Those that compute the parts of one update."""
+    """The processes that share the parts of one update."""
     counts: FilterCounts | None
-    """What was read and left out, where that is known before training."""
+    """Pairs read and filtered out, if known before training."""
     longest_source: int | None
-    """Pieces of the longest source, where that is known before training."""
+    """Pieces of the longest source, if known before training."""
 
     @property
     def dataset(self) -> TokenDataset:
-        """What the next update is taken from."""
+        """The dataset of the next update."""
 
     def largest(self, state: TrainingState, batch_size: int) -> list[Update]:
-        """Of the pairs of `dataset` the update with the largest micro-batch, if there is any."""
+        """The update of `dataset` with the largest micro-batch, in a list; an empty list if there is none."""
 
     def next(self, state: TrainingState) -> tuple[TokenDataset, Update]:
-        """The pieces of the next update, and which pairs of them it is made of: of a stream perhaps none."""
+        """The next update and the dataset that it indexes; an update of a stream may have no pairs."""
 
     def advance(self, state: TrainingState) -> bool:
-        """The update is done; whether this process has another one in this epoch."""
+        """Count the update as done; return whether this process has another one in this epoch."""
 
     def end_epoch(self, state: TrainingState) -> None:
-        """All processes have come to the end of an epoch, or of training."""
+        """Called when all processes have reached the end of an epoch, or of training."""
 
     def places(self) -> list[dict[str, Any]]:
-        """Where each process stands, as JSON-ready values, known to the main one; nothing where the counters of the
-        state tell."""
+        """The position of each process as JSON-ready values, in the main process only; empty if the counters of the
+        state suffice."""
 
     def close(self) -> None:
-        """Nothing more is wanted."""
+        """Stop reading."""
 
 
 class Planned:
-    """Updates of text that lies ready."""
+    """Updates of a prepared dataset."""
 
     def __init__(
         self, dataset: TokenDataset, counts: FilterCounts, config: Config, sampler: Sampler | None, group: Processes
@@ -71,7 +71,7 @@ class Planned:
         self.shared_by = group
         self._config = config
         self._sampler = sampler
-        self._plan: tuple[int, Plan] | None = None  # of an epoch
+        self._plan: tuple[int, Plan] | None = None  # epoch and its plan
 
     def largest(self, state: TrainingState, batch_size: int) -> list[Update]:
         """See `Feed`."""
@@ -108,7 +108,7 @@ class Planned:
 
 
 class Streamed:
-    """Updates of what this process reads of a stream; the next window is read while one is trained on."""
+    """Updates of this process's part of a stream; a thread reads the next window during training on the current one."""
 
     shared_by = Processes()
     longest_source: int | None = None
@@ -123,7 +123,7 @@ class Streamed:
         group: Processes,
         state: TrainingState,
     ) -> None:
-        """Stands where `state` does. DataError if an epoch has no pair at all."""
+        """Start at the position in `state`. DataError if no process has a pair left in the epoch."""
         self.counts: FilterCounts | None = None
         self._stream = stream
         self._tokenizers = tokenizers
@@ -181,7 +181,7 @@ class Streamed:
         self._background.shutdown(wait=False)
 
     def _begin(self, place: Place) -> None:
-        """Stand at the first window with pairs from a place on."""
+        """Move to the first window with pairs at or after a place. DataError if no process finds one."""
         self._place, self._end, self._counts = place, place, place.counts
         self._windows = self._stream.windows(
             place, self._tokenizers, self._threads, self._group.rank, self._group.count
@@ -192,19 +192,19 @@ class Streamed:
             raise DataError("data.train: no pair is left to train on in the stream")
 
     def _turn(self) -> None:
-        """Go on to the next window; at the end of what this process reads, to one of nothing."""
+        """Move to the next window, or to an empty one at the end of this process's part."""
         window, self._plan = self._ahead.result()
         self._number = 0
         self.dataset = joined([]) if window is None else window.dataset
         if window is not None:
             self._end, self._counts = window.end, window.end.counts
-        # Whoever is at the end of its share stands behind its last window, which is done.
+        # At the end of its part, the place of a process is after its last window, which is done.
         self._place = self._end if window is None or self._plan is None else window.begin
         if self._plan is not None:
             self._ahead = self._background.submit(self._read)
 
     def _read(self) -> tuple[Window | None, Plan | None]:
-        """The next window that holds pairs, with its updates; without any, the last one there is."""
+        """The next window that holds pairs, with its plan; if none does, the last one, if any, without a plan."""
         window = None
         for window in self._windows:
             if len(window.dataset):
@@ -219,12 +219,12 @@ class Streamed:
 
 
 def update_size(config: Config) -> int:
-    """Cells or pairs of an update."""
+    """Size of an update, in cells or pairs."""
     return config.training.batch_size * config.training.gradient_accumulation_steps
 
 
 def check_processes(state: TrainingState, group: Processes) -> None:
-    """ConfigError when a streamed run is resumed by another number of processes than stand in its checkpoint."""
+    """ConfigError if a streamed run is resumed with another number of processes than its checkpoint has."""
     if state.stream and len(state.stream) != group.count:
         raise ConfigError(
             f"data.train has streaming: true, and the run was begun by {_processes(len(state.stream))} with places of "

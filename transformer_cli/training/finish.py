@@ -1,4 +1,4 @@
-"""The end of a run: the best checkpoint or the average of the last, and its scores on the test sets."""
+"""The end of a run: choose the best checkpoint or the average of the last ones, and score it on the test sets."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from transformer_cli.training.validate import Validator, score_texts
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What training ends with: the scores of each set, in the order of the configuration, and a few translations.
+    """The result of training: the scores of each set, in the order of the configuration, and a few translations.
 
     `kind` is `test`, or `valid` when there is no test set.
     """
@@ -36,16 +36,16 @@ class TrainingResult:
 def choose_model(
     run: RunDir, config: Config, state: TrainingState, validator: Validator, translator: Translator, metrics: Metrics
 ) -> None:
-    """Make `model.safetensors` the better, on the validation set, of the best checkpoint and the average of the last.
+    """Write the best checkpoint or the average of the last ones, whichever validates better, to `model.safetensors`.
 
-    The translator is left with the weights chosen.
+    The translator ends up with the chosen weights.
     """
     settings = config.training
     due = [(step, path) for step, path in list_checkpoints(run.path) if step not in state.besides]
     last = _intact(due[-settings.average_last :]) if settings.average_last > 1 else []
     if len(last) > 1:
         weights = checkpoint.average_weights([path for _, path in last])
-        translator.model.load_state_dict(weights, strict=False)  # tied names are in a file once
+        translator.model.load_state_dict(weights, strict=False)  # a file holds tied weights once
         found = validator.validate(translator)
         score = found.by(settings.best_metric)
         steps = [step for step, _ in last]
@@ -61,12 +61,12 @@ def choose_model(
         if better:
             checkpoint.write(run.model, translator.as_file({"kind": "average", "steps": steps}))
             return
-    restore_best(run, state)  # it may have come to harm since
+    restore_best(run, state)  # the file may have been damaged since
     translator.model.load_state_dict(dict(checkpoint.read(run.model).weights), strict=False)
 
 
 def _intact(saved: Sequence[tuple[int, Path]]) -> list[tuple[int, Path]]:
-    """Those that can be read; the others are named."""
+    """The checkpoints that can be read, with a warning for each of the others."""
     intact = []
     for step, path in saved:
         try:
@@ -86,8 +86,8 @@ def test_model(
     metrics: Metrics,
     step: int,
 ) -> TrainingResult:
-    """Translate and score the test sets, or the validation set where there is none, as `evaluate` would, but for
-    rounding where weights are fp32 in training and half precision there (a GPU)."""
+    """Translate and score the test sets, or the validation set if there are none, as `evaluate` would. On a GPU the
+    rounding differs: weights are fp32 here, and half precision there."""
     kind = "test" if tests else "valid"
     scores: dict[str, list[Score]] = {}
     samples: list[Sample] = []
@@ -106,6 +106,6 @@ def test_model(
 
 
 def _three_samples(pairs: list[Pair], hypotheses: list[str]) -> list[Sample]:
-    """From the beginning, the middle and the end, so that they differ."""
+    """Samples from the beginning, the middle and the end, so that they differ."""
     chosen = sorted({0, len(pairs) // 2, len(pairs) - 1})
     return [Sample(pairs[i].source, pairs[i].target, hypotheses[i]) for i in chosen]

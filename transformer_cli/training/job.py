@@ -1,4 +1,4 @@
-"""A run that is ready to go on, and what is done with it between updates: validate, save, log, warn."""
+"""A prepared run and the work between its updates: validate, save, log, warn."""
 
 import logging
 import math
@@ -60,14 +60,14 @@ from transformer_cli.training.state import Interval, TrainingState
 from transformer_cli.training.step import Updater, derived_seed
 from transformer_cli.training.validate import Validator, perplexity, score_texts
 
-# Steps in a row without a finite gradient after which nothing better is to be expected. The loss scale of fp16, which
-# starts high on purpose, has come down by 2^20 until then.
+# Consecutive steps without a finite gradient after which training has diverged. By then the loss scale of fp16, which
+# starts high on purpose, has fallen by a factor of 2^20.
 _SKIPS_IN_A_ROW = 20
 
 
 @dataclass
 class Job:
-    """A run that is ready to go on. In processes other than the main one `metrics` leads nowhere."""
+    """A run that is ready to train. In processes other than the main one, `metrics` writes to the null device."""
 
     run: RunDir
     config: Config
@@ -84,8 +84,8 @@ class Job:
     pictures: Pictures
 
     def validate_if_due(self, stop: StopRequests) -> bool:
-        """Validate where that is to be done and has not been done; whether it was. Stopped on a request, and then
-        nothing has changed."""
+        """Validate if a validation is due and not yet done; return whether it was. A stop request raises Stopped
+        and leaves the state unchanged."""
         state, settings = self.state, self.config.training
         ended = state.stop_reason(settings) is not None
         if state.step == 0 or not (state.step % settings.valid_steps == 0 or ended) or str(state.step) in state.scores:
@@ -95,10 +95,10 @@ class Job:
             with suppress(Stopped), stop.let_through():
                 found = self.validator.validate(self.translator)
                 score = repr(found.by(settings.best_metric)).encode()
-        # The main process decides for all: a request to another waits, and is heard at the next step.
+        # The main process decides for all: a stop request to another one takes effect at the next step.
         score = self.group.from_main(lambda: score)
         if not score:
-            self.group.least(0)  # all have heard of it before the main process may end, and its store with it
+            self.group.least(0)  # barrier: all know before the main process may end, and its store with it
             raise Stopped(stop.signal or signal.SIGTERM)
         is_best = state.record_validation(float(score))
         if found is not None:
@@ -106,11 +106,11 @@ class Job:
             LOGGER.info("step %d  %s%s", state.step, found.in_words(), "  (best)" if is_best else "")
             found.write_samples(self.run.samples_path(state.step))
             self.warn(self.alarms.at_validation(state.step, found))
-        self.group.from_main(lambda: self.pictures.draw_if_due(self.translator))  # longer than an exchange waits
+        self.group.from_main(lambda: self.pictures.draw_if_due(self.translator))  # may outlast a collective's timeout
         return True
 
     def save_if_due(self, stopping: bool) -> None:
-        """Write a checkpoint where that is to be done, at a new best, and on stopping; then the model, if it is the
+        """Write a checkpoint if one is due, at a new best and when stopping; then the model file, if this step is the
         best so far."""
         state, settings = self.state, self.config.training
         ended = state.stop_reason(settings) is not None
@@ -120,11 +120,11 @@ class Job:
             state.stream = self.feed.places()
             if self.group.is_main:
                 self._save(due)
-                # After the checkpoint, so that the model is never ahead of what a killed run goes on from.
+                # After the checkpoint, so that the model is never newer than the one a killed run resumes from.
                 if is_best:
                     checkpoint.write(self.run.model, self.translator.as_file({"kind": "best", "step": state.step}))
-            self.group.from_main(bytes)  # writing may take longer than an exchange waits
-            self.group.least(0)  # and all have heard of it before the main process may end
+            self.group.from_main(bytes)  # writing may outlast a collective's timeout
+            self.group.least(0)  # barrier: all know before the main process may end
 
     def _save(self, due: bool) -> None:
         state, settings = self.state, self.config.training
@@ -141,7 +141,7 @@ class Job:
         self.run.prune_checkpoints(kept)
 
     def log(self, progress: Progress, rate: float, grad_norm: float) -> None:
-        """A line on the updates since the last one."""
+        """Log the updates since the last log line."""
         event = _train_event(self.state, rate, grad_norm)
         self.metrics.write("train", event)
         if self.state.interval.tokens:
@@ -158,16 +158,16 @@ class Job:
         self.pictures.follow()
 
     def warn(self, alarms: Sequence[str]) -> None:
-        """Tell what does not look right."""
+        """Log each alarm as a warning."""
         for alarm in alarms:
             LOGGER.warning("%s", alarm)
 
     def note_skipped(self, rate: float, dataset: TokenDataset, update: Update) -> None:
-        """Count a step that was left out; UserError when it is one of too many in a row."""
+        """Count a skipped step; UserError after too many in a row."""
         state = self.state
         state.skipped += 1
         state.skipped_in_a_row += 1
-        # In fp16 the loss scale starts too high on purpose, and comes down with each.
+        # In fp16 the loss scale starts too high on purpose, and falls with each skipped step.
         expected = self.config.precision == "fp16"
         LOGGER.log(
             logging.DEBUG if expected else logging.WARNING,
@@ -198,10 +198,10 @@ def prepare(
     group: Processes,
     log: RunLog,
 ) -> Job:
-    """Read, tokenise, build and restore all that training needs. UserError for what cannot be used as it is; the run
-    directory is not touched before all has gone well.
+    """Read, tokenise, build and restore all that training needs. UserError for unusable input; the run directory stays
+    unchanged until the data and the model are ready.
     """
-    # Where the run stands: at a checkpoint, or at the beginning, which may be another run's weights.
+    # The starting point: a checkpoint, another run's weights, or random weights.
     found = group.from_main(lambda: str((resume and newest_checkpoint(run)) or "").encode()).decode()
     saved = checkpoint.read(Path(found)) if found else None
     base = weights_to_start_from(config) if saved is None else saved
@@ -222,7 +222,7 @@ def prepare(
     precision = training_precision(config.precision, device, config.model.d_model)
     config = config.model_copy(update={"precision": precision})
     used_threads = set_threads(threads)
-    score_texts(["x"], ["x"], config)  # a metric that cannot be computed here is better known now
+    score_texts(["x"], ["x"], config)  # fails early for a metric that cannot be computed here
     check_tensorboard(config.training)
 
     # The text, the tokenizers, the ids.
@@ -236,12 +236,12 @@ def prepare(
     feed = _feed(prepared, tokenizers, config, used_threads, group, state)
 
     with ExitStack() as on_error:
-        on_error.callback(feed.close)  # which may be reading ahead
+        on_error.callback(feed.close)  # it may be reading ahead
 
         # The model and its optimizer.
         settings = config.training
         model = build_model(config, base, tokenizers, device, precision)
-        group.meet()  # before the first exchange, which does not wait long
+        group.meet()  # before the first collective, which has a short timeout
         updater = Updater(model, settings, config.seed, device, precision, group, feed.shared_by)
         if saved is not None:
             updater.restore(saved.optimizer, state.loss_scale)
@@ -279,7 +279,7 @@ def prepare(
 
 
 def _train_tokenizers(prepared: Preparation, group: Processes) -> Tokenizers:
-    """Trained by the main process and sent to the others: another machine might train others."""
+    """Train in the main process and broadcast: another machine might train different tokenizers."""
     return Tokenizers.unpacked(group.from_main(lambda: prepared.tokenizers().packed()))
 
 
@@ -298,7 +298,7 @@ def _feed(
 
 
 def make_sampler(config: Config, tokenizers: Tokenizers) -> Sampler | None:
-    """What cuts the training text anew each epoch, if that is asked for."""
+    """The sampler that segments the training text anew each epoch, or None if sampling is not configured."""
     alpha = config.tokenizer.sampling_alpha
     return None if alpha is None else Sampler(tokenizers, alpha, config.seed, config.data.max_length)
 
@@ -332,7 +332,7 @@ def build_model(
 
 def _train_event(state: TrainingState, rate: float, grad_norm: float) -> dict[str, Any]:
     interval = state.interval
-    tokens = interval.tokens or math.nan  # none if all steps were skipped
+    tokens = interval.tokens or math.nan  # zero if all steps were skipped
     nll = interval.nll / tokens
     return {
         "step": state.step,

@@ -1,8 +1,8 @@
-"""Training, from a configuration to a tested model: the order of things, readable top to bottom.
+"""Training, from a configuration to a tested model, readable from top to bottom.
 
 config -> pairs -> tokenizer -> token ids -> model -> updates -> validations -> the best or the average -> test
 
-With several processes each goes through all of it, and the main one alone validates, writes and speaks.
+With several processes each runs this code, and only the main one validates, writes and tests.
 """
 
 import os
@@ -36,9 +36,9 @@ def train(
 ) -> TrainingResult | None:
     """Train, validate, keep the best, average and test. Every UserError says what to do about it.
 
-    With `resume` the run goes on from its newest intact checkpoint as if it had never stopped: bit for bit on CPU in
-    fp32 with as many threads as before. NothingToDo when it is finished, Stopped when a signal has ended it. Of several
-    processes only the main one has a result.
+    With `resume` the run continues from its newest intact checkpoint as if it had never stopped: bit for bit on CPU in
+    fp32 with the same number of threads. NothingToDo if it is finished, Stopped if a signal ended it. Of several
+    processes only the main one returns a result.
     """
     device = choose_device(config.device)
     slow = config.data.stream is not None or config.training.compile
@@ -50,7 +50,7 @@ def train(
                 refuse_if_taken(run_dir)
         job = prepare(config, run, device, resume, threads, command, group, log)
         try:
-            with StopRequests() as stop:  # until here nothing would be lost, and a signal ends the process at once
+            with StopRequests() as stop:  # before this a signal ends the process at once: nothing is lost
                 _train(job, stop)
                 return _finish(job, stop) if group.is_main else None
         except Stopped as stopped:
@@ -62,12 +62,12 @@ def train(
 
 
 def _train(job: Job, stop: StopRequests) -> None:
-    """Update, log, validate and save until a limit is reached. Stopped, with all saved, on a request."""
+    """Update, log, validate and save until a limit is reached. On a stop request, save and raise Stopped."""
     state, settings, group = job.state, job.config.training, job.group
     before, began = state.seconds, time.monotonic()
 
-    # A stop request in the middle of a validation, or a limit that was lowered since, has left it to be done; and where
-    # the run ends is saved as such, whatever the checkpoint was written for.
+    # On resuming, a validation may be due: a stop request interrupted it, or a limit was lowered. If the run ends here,
+    # save that, whatever the checkpoint was written for.
     if job.validate_if_due(stop) or state.stop_reason(settings):
         job.save_if_due(stopping=False)
 
@@ -75,14 +75,13 @@ def _train(job: Job, stop: StopRequests) -> None:
         if not state.stop_reason(settings):
             job.updater.try_largest(job.feed.dataset, job.feed.largest(state, job.updater.batch_size))
         while not state.stop_reason(settings):
-            # The update that is next.
             started = time.monotonic()
             rate = learning_rate(state.step + 1, job.config)
             dataset, update = job.feed.next(state)
             result = job.updater.train_on(dataset, update, state.step + 1, rate)
             seconds = time.monotonic() - started
 
-            # All processes must end an epoch and stop at the same step, and by the same clock.
+            # All processes must end an epoch and stop at the same step, by the clock of the main one.
             more, requested = job.feed.advance(state), stop.signal is not None
             elapsed = time.monotonic() - began if group.is_main else 0.0
             more_anywhere, requests, elapsed = group.sum([float(more), float(requested), elapsed])
@@ -118,7 +117,7 @@ def _train(job: Job, stop: StopRequests) -> None:
 
 
 def _finish(job: Job, stop: StopRequests) -> TrainingResult:
-    """The best or the average, and the test."""
+    """Choose the best checkpoint or the average, and test it."""
     with stop.let_through():
         choose_model(job.run, job.config, job.state, job.validator, job.translator, job.metrics)
         tested = test_model(job.run, job.validator, job.tests, job.translator, job.metrics, job.state.step)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-# Logits held at a time by the fused form: 8 MB, near what a CPU caches; elsewhere enough to be worth a launch.
+# Logits per chunk of the fused form: 8 MB, about the cache of a CPU; elsewhere enough to be worth a kernel launch.
 _CHUNK_CELLS = {"cpu": 1 << 21, "other": 1 << 26}
 
 
@@ -55,8 +55,8 @@ def fused_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, pad: in
 
 
 class _Fused(torch.autograd.Function):
-    """With p the softmax and s = e / (V - 2), the gradient by the logits is p - s, plus s - (1 - e) at the gold class
-    and s at padding.
+    """With p the softmax and s = e / (V - 2), the gradient of the loss with respect to the logits is p - s, plus
+    s - (1 - e) at the gold class and s at padding.
 
     Only p needs full matrix products; the rest is a few rows of the weight, added in fp32. And p stays unnormalised
     until after them, where the division is over D columns instead of V.
@@ -85,7 +85,7 @@ class _Fused(torch.autograd.Function):
             gold_logits = logits.gather(1, chunk_gold.unsqueeze(1)).squeeze(1)
             others = logits.sum(-1) - gold_logits - logits[:, pad]
             highest = logits.amax(-1, keepdim=True)
-            exponentials = logits.sub_(highest).exp_()  # from here on not logits any more
+            exponentials = logits.sub_(highest).exp_()  # in place: no longer logits
             total = exponentials.sum(-1, keepdim=True)  # (rows, 1)
             normaliser = (highest + total.log()).squeeze(1)
             chunk_nll = (normaliser - gold_logits).sum()

@@ -1,7 +1,7 @@
-"""What a person can look at while a run goes on: report.html, and TensorBoard's curves where they are asked for.
+"""Plots of a run in progress: report.html and, if configured, TensorBoard's curves.
 
-Both are made from what the run has written, so that those of a resumed run go on without a seam. Nothing that goes
-wrong in drawing ends training.
+Both are made from the files of the run, so those of a resumed run continue without a break. No error in drawing ends
+training.
 """
 
 import json
@@ -22,13 +22,13 @@ from transformer_cli.training.run_dir import RunDir
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-_SHARE = 0.05  # most of the time that may go into drawing, the end of training excepted
-_FIRST_AFTER = 10.0  # seconds; a run that is over sooner is drawn at its end only
+_SHARE = 0.05  # maximum share of the time spent on drawing, except at the end of training
+_FIRST_AFTER = 10.0  # seconds; a shorter run is drawn only at its end
 _MEASURED = ("loss", "nll", "ppl", "lr", "grad_norm", "tokens_per_s")
 
 
 def check_tensorboard(settings: TrainingConfig) -> None:
-    """ConfigError where curves for TensorBoard are asked for and cannot be written."""
+    """ConfigError if TensorBoard's curves are configured and tensorboard is not installed."""
     if settings.tensorboard and find_spec("tensorboard") is None:
         raise ConfigError(
             'training.tensorboard: tensorboard is not installed: pip install "transformer-cli[tensorboard]", or set it '
@@ -37,12 +37,12 @@ def check_tensorboard(settings: TrainingConfig) -> None:
 
 
 class Pictures:
-    """The pictures of a run; `shown` in the main process only."""
+    """The plots of a run; `shown` is true in the main process only, which draws them."""
 
     def __init__(self, run: RunDir, tensorboard: bool, shown: bool) -> None:
         self._run = run
         self._writer = _fresh_writer(run) if tensorboard and shown else None
-        self._read = 0  # bytes of the metrics that TensorBoard has
+        self._read = 0  # bytes of the metrics already passed to TensorBoard
         self._drawn = shown and can_draw()
         self._not_before = time.monotonic() + _FIRST_AFTER
         self._warned = False
@@ -51,7 +51,7 @@ class Pictures:
         self.follow()
 
     def follow(self) -> None:
-        """Give TensorBoard what the metrics have and it does not."""
+        """Pass new lines of the metrics to TensorBoard."""
         if self._writer is None or not self._run.metrics.exists():
             return
         with self._forgiven(), self._run.metrics.open("rb") as file:
@@ -62,15 +62,15 @@ class Pictures:
             self._writer.flush()
 
     def draw_if_due(self, translator: Translator) -> bytes:
-        """Draw report.html anew, unless training has only begun, or that was done so lately that drawing would take a
-        good part of the time."""
+        """Redraw report.html, unless training or the last drawing is so recent that drawing would exceed its share of
+        the time. Returns b"", for `Processes.from_main`."""
         self.follow()
         if time.monotonic() >= self._not_before:
             self._draw(translator, {})
         return b""
 
     def draw_at_end(self, translator: Translator, tests: Mapping[str, Sequence[Pair]]) -> None:
-        """Draw report.html with what the tests have found."""
+        """Draw report.html with the test results."""
         self.follow()
         self._draw(translator, tests)
         if self._writer is not None:
@@ -91,10 +91,10 @@ class Pictures:
 
     @contextmanager
     def _forgiven(self) -> Iterator[None]:
-        """What goes wrong is told once."""
+        """Suppress errors; warn of the first."""
         try:
             yield
-        except Exception as error:  # whatever it is, training is worth more
+        except Exception as error:  # no plot is worth ending training
             if not self._warned:
                 LOGGER.warning(
                     "a picture of the run could not be drawn (%s: %s); training goes on", type(error).__name__, error
@@ -103,15 +103,15 @@ class Pictures:
 
 
 def _fresh_writer(run: RunDir) -> "SummaryWriter":
-    """The curves are written anew, since a run that is resumed may have gone further before: a reader drops all that
-    earlier files hold. These stay, for a TensorBoard that is looking on would not get over their loss."""
+    """A writer of the curves from their start, since a resumed run may have gone further before: `purge_step` makes
+    readers drop all points of earlier files. The files stay: a running TensorBoard would not survive their removal."""
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(run.tensorboard), purge_step=0)
 
 
 def _add(writer: "SummaryWriter", event: Mapping[str, Any]) -> None:
-    """The numbers of an event under `train/…`, `valid/…`, `average/…` or `test/NAME/…`."""
+    """Write the numbers of an event under `train/…`, `valid/…`, `average/…` or `test/NAME/…`."""
     group = "average" if "averaged" in event else event["event"]
     if group == "test":
         group = f"test/{event['name']}"

@@ -1,4 +1,4 @@
-"""Where a run begins: at its newest intact checkpoint, at another run's weights, or at nothing."""
+"""The starting point of a run: its newest intact checkpoint, another run's weights, or random weights."""
 
 import hashlib
 from dataclasses import replace
@@ -16,13 +16,16 @@ from transformer_cli.run_files import checkpoint_path, list_checkpoints, locate
 from transformer_cli.training.run_dir import RunDir
 from transformer_cli.training.state import TrainingState
 
-# Of the model only what has no part in the shape or meaning of its weights may differ when fine-tuning.
+# Keys that may differ when fine-tuning, because they do not affect the shape or meaning of the weights.
 _FREE_MODEL = {"dropout", "attention_dropout", "activation_dropout", "embedding_dropout"}
 _FREE_TOKENIZER = "sampling_alpha"
 
 
 def newest_checkpoint(run: RunDir) -> Path | None:
-    """The newest checkpoint that is intact, or None before the first; damaged ones are named, all damaged an error."""
+    """The newest intact checkpoint, or None before the first. Warns of damaged ones.
+
+    CheckpointError if all are damaged, or if the run is finished and none is left.
+    """
     saved = list_checkpoints(run.path)
     for _, path in reversed(saved):
         try:
@@ -45,14 +48,14 @@ def newest_checkpoint(run: RunDir) -> Path | None:
 
 
 def refuse_if_finished(run: RunDir, record: dict[str, Any], state: TrainingState, config: Config) -> None:
-    """NothingToDo when the run has come to its end and no limit was raised."""
+    """NothingToDo if the run is finished and no limit was raised."""
     reason = state.stop_reason(config.training)
     if reason and record.get("finished"):
         raise NothingToDo(f"{run.path} is finished: {reason}. To train on, raise that limit with --set")
 
 
 def threads_to_resume_with(threads: int | None, record: dict[str, Any]) -> int | None:
-    """The run's own number of threads, whatever the environment says, unless another is asked for."""
+    """`threads`, or the run's previous number if None, whatever the environment says. Warns of a change."""
     before: int | None = record.get("threads")
     if threads is None:
         return before
@@ -66,7 +69,7 @@ def threads_to_resume_with(threads: int | None, record: dict[str, Any]) -> int |
 
 
 def restore_best(run: RunDir, state: TrainingState) -> None:
-    """Put `model.safetensors` back to the best at the checkpoint; a broken-off or finished run has gone past it."""
+    """Restore the best model as of `state` to `model.safetensors`; the run may have written a later one since."""
     try:
         origin = checkpoint.read(run.model).origin
     except CheckpointError:
@@ -83,10 +86,10 @@ def restore_best(run: RunDir, state: TrainingState) -> None:
 
 
 def weights_to_start_from(config: Config) -> ModelFile | None:
-    """The model that `training.init_from` names, with the configuration that training goes on with.
+    """The model that `training.init_from` names, if any, with the configuration to train it with.
 
-    Its tokenizer comes with it, and so do the sections `tokenizer` and `model`; keys that are set here and differ are a
-    ConfigError.
+    Its tokenizers and its sections `tokenizer` and `model` replace those of `config`. ConfigError for a key of these
+    that `config` sets to another value, except the dropout rates and `sampling_alpha`.
     """
     if config.training.init_from is None:
         return None
@@ -123,7 +126,7 @@ def weights_to_start_from(config: Config) -> ModelFile | None:
 
 
 def _differing(asked: Section, there: Section) -> list[str]:
-    """The keys that were set to another value than is there."""
+    """The keys that `asked` sets to other values than `there` has, as text."""
     return [
         f"{key}: {_told(getattr(asked, key))} here, {_told(getattr(there, key))} there"
         for key in sorted(asked.model_fields_set)

@@ -1,9 +1,9 @@
-"""The folder of a run: what lies where, what starting, resuming and overwriting do to it.
+"""The run directory: its files, and what starting, resuming and overwriting do to them.
 
 config.yaml  as resolved, absolute paths        run.json  versions, device, command, data, threads
 model.safetensors  the model to use             train.log  metrics.jsonl
 checkpoints/step-00000250.safetensors           samples/step-00000250.tsv           test/NAME.hyp  test/scores.json
-report.html  a page to look at                  tensorboard/  if that is asked for
+report.html  a page with plots                  tensorboard/  if configured
 """
 
 import json
@@ -45,12 +45,12 @@ _OURS = (
     "tensorboard",
 )  # fmt: skip
 
-# What may change when a run is resumed; everything else would make it another run.
+# Keys of `training` that may change on resuming; any other change would make it another run.
 _FREE_TRAINING = {
     "max_steps", "max_epochs", "max_hours", "patience", "log_steps", "valid_steps", "save_steps", "keep_last",
     "keep_best", "average_last", "activation_checkpointing", "init_from", "tensorboard",
 }  # fmt: skip
-# These two only cut an update; their product is its size.
+# Each of these may change, too, but not their product, which is the size of an update.
 _UPDATE_SIZE = ("batch_size", "gradient_accumulation_steps")
 # Compared by content, if at all.
 _FILES = {"data.train", "data.valid", "data.test", "data.cache_dir", "tokenizer.model", "tokenizer.target_model"}
@@ -75,7 +75,7 @@ class RunDir:
         self.tensorboard = path / "tensorboard"
 
     def refuse_if_unusable(self) -> None:
-        """ConfigError when the path is a file, or a folder in which files that are no run's have the names of ours."""
+        """ConfigError if the path or a parent is a file, or if files other than a run's have the names of ours."""
         file = next((path for path in (self.path, *self.path.parents) if path.exists()), self.path)
         if file.exists() and not file.is_dir():
             raise ConfigError(f"{file} is a file: choose another folder with --run-dir")
@@ -87,7 +87,7 @@ class RunDir:
             )
 
     def create(self, config: Config, record: dict[str, Any]) -> None:
-        """Start afresh: what an earlier run left here is removed, other files are not touched."""
+        """Start a new run: remove the files of an earlier one; other files are not touched."""
         remove_unfinished(self.path)
         for name in _OURS:
             old = self.path / name
@@ -96,12 +96,12 @@ class RunDir:
             else:
                 old.unlink(missing_ok=True)
         self.path.mkdir(parents=True, exist_ok=True)
-        self.write_record(record)  # first: it makes the folder ours
+        self.write_record(record)  # first: it marks the folder as a run's
         replace_text(self.config, dump_config(config))
         self.samples.mkdir()
 
     def read_record(self) -> dict[str, Any]:
-        """What `run.json` says; nothing if it is gone."""
+        """The content of `run.json`; empty if it is missing or damaged."""
         return read_record(self.path)
 
     def write_record(self, record: dict[str, Any]) -> None:
@@ -109,17 +109,18 @@ class RunDir:
         replace_text(self.record, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
     def samples_path(self, step: int) -> Path:
-        """Where the translations of a validation are kept."""
+        """The path of the sample translations of a validation."""
         return self.samples / f"step-{step:08d}.tsv"
 
     def go_on(self, config: Config, record: dict[str, Any], step: int) -> None:
-        """Resume after a step; what a broken-off run wrote later, which may be damaged, is removed."""
+        """Resume after a step: remove later samples and checkpoints, which may be damaged or incomplete."""
         remove_unfinished(self.path)
         replace_text(self.config, dump_config(config))
         self.write_record(record)
         self.samples.mkdir(exist_ok=True)
+        latest = self.samples_path(step).name
         for path in self.samples.glob("step-*.tsv"):
-            if path.name > self.samples_path(step).name:
+            if (len(path.name), path.name) > (len(latest), latest):  # more digits are more steps
                 path.unlink()
         for later, path in list_checkpoints(self.path):
             if later > step:
@@ -133,11 +134,11 @@ class RunDir:
 
 
 def resumed_config(config: Config, began: Config) -> Config:
-    """The configuration to go on with: `config`, with what the run began with in place of precision `auto` and of what
-    came with the weights of `init_from`.
+    """The configuration to resume with: `config`, in which the values of the run replace precision `auto` and, with
+    `init_from`, the keys of `tokenizer` and `model` that `config` does not set.
 
-    `began` is the checkpoint's; config.yaml might have been edited since. ConfigError naming every key that may not
-    change.
+    `began` is the configuration in the checkpoint, since config.yaml may have been edited. ConfigError names every
+    changed key that must not change.
     """
     if config.precision == "auto":
         config = config.model_copy(update={"precision": began.precision})
@@ -170,17 +171,17 @@ def resumed_config(config: Config, began: Config) -> Config:
 
 
 def _overridden(section: S, by: S) -> S:
-    """A section with the keys that another one sets."""
+    """A copy of a section in which the keys set in another one replace its own."""
     return section.model_copy(update={key: getattr(by, key) for key in by.model_fields_set})
 
 
 def _limits(config: Config) -> list[tuple[str, Any]]:
-    """The settings of training that may change, which is worth a line: a forgotten --set changes them back."""
+    """The training settings that may change. A change is logged, because a forgotten --set reverts it."""
     return [(key, value) for key, value in config.training if key in _FREE_TRAINING and key != "init_from"]
 
 
 def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
-    """The values that must stay; data files are compared by content, not by name."""
+    """The values that must not change, without data files, which are compared by content."""
     sets = sets_beside_training(config)
     yield "data", {key: part.hold_out for key, part in sets.items() if isinstance(part, HoldOut)}
     for section, value in config:
@@ -199,15 +200,15 @@ def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
 
 
 def data_files(config: Config, file_hash: Callable[[Path], str]) -> list[dict[str, Any]]:
-    """Path, size and SHA-256 of every given tokenizer and of every file that training depends on, with what else its
-    entry says. A set of the hub has its entry alone, and a streamed file no hash, which would be a reading of it."""
+    """Path, size and SHA-256 of every configured tokenizer and every data file that training depends on, with the rest
+    of its entry. A remote set of the Hub has only its name and entry. A streamed file has no hash: hashing reads it."""
     files: list[dict[str, Any]] = [
         {"key": "tokenizer", "path": str(path), "bytes": path.stat().st_size, "sha256": file_hash(path)}
         for path in (config.tokenizer.model, config.tokenizer.target_model)
         if path is not None
     ]
     parts: list[tuple[str, Part]] = [("data.train", config.data.train), ("data.valid", config.data.valid)]
-    if config.data.filters.overlap:  # what is trained on depends on the test sets, too
+    if config.data.filters.overlap:  # then the training text depends on the test sets, too
         parts += [("data.test", part) for part in config.data.test.values()]
     for key, part in parts:
         for corpus in () if isinstance(part, HoldOut) else part:
@@ -225,7 +226,7 @@ def data_files(config: Config, file_hash: Callable[[Path], str]) -> list[dict[st
 
 
 def check_data_unchanged(record: dict[str, Any], files: list[dict[str, Any]]) -> None:
-    """ConfigError when training or validation text differs in content or weight from what the run began with."""
+    """ConfigError if a tokenizer or data file differs in content or entry from what the run began with."""
     began = record.get("data")
     if began is None:
         LOGGER.warning("run.json does not tell what data the run began with; going on with the present files")
@@ -244,7 +245,7 @@ def check_data_unchanged(record: dict[str, Any], files: list[dict[str, Any]]) ->
 
 
 def describe_environment(command: Sequence[str], device: str, threads: int, processes: int) -> dict[str, Any]:
-    """The part of `run.json` that tells how the run was made."""
+    """The part of `run.json` on how the run was made."""
     packages = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors", "pydantic")
     return {
         "command": list(command),
@@ -264,7 +265,7 @@ def describe_environment(command: Sequence[str], device: str, threads: int, proc
 
 
 def describe_text(dataset: TokenDataset, counts: FilterCounts, sets: Mapping[str, Sequence[Pair]]) -> dict[str, Any]:
-    """The part of `run.json` that tells how much text there was, and how long its lines were in pieces."""
+    """The part of `run.json` on the text: counts of pairs, and lengths in pieces."""
     return {
         "counts": asdict(counts) | {"kept": counts.kept},
         "lengths": {side: column.length_statistics() for side, column in dataset.columns().items()},

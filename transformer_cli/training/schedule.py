@@ -29,17 +29,17 @@ def cosine(step: int, peak: float, warmup: int, max_steps: int) -> float:
 
 
 def constant(step: int, peak: float, warmup: int) -> float:
-    """Linear to the peak, and there it stays."""
+    """Linear to the peak, then constant."""
     return peak * min(1.0, step / warmup) if warmup else peak
 
 
 def learning_rate(step: int, config: Config) -> float:
-    """The rate that a configuration gives to a step."""
+    """The learning rate of a step in a configuration."""
     training = config.training
     if training.lr_schedule == "noam":
         factor = 1.0 if training.noam_factor is None else training.noam_factor
         return noam(step, config.model.d_model, factor, training.warmup_steps)
-    assert training.learning_rate is not None  # the schema sees to it
+    assert training.learning_rate is not None  # the schema guarantees it
     if training.lr_schedule == "inverse_sqrt":
         return inverse_sqrt(step, training.learning_rate, training.warmup_steps)
     if training.lr_schedule == "cosine":

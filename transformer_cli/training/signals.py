@@ -1,6 +1,6 @@
-"""Requests to stop: SIGTERM, SIGUSR1 (as batch systems send before the end of a time slot), SIGHUP and Ctrl-C.
+"""Stop requests: SIGTERM, SIGUSR1 (which batch systems send before the end of a time slot), SIGHUP and Ctrl-C.
 
-Between an update and its checkpoint a request waits; where nothing would be lost it ends the run at once.
+A request waits for the current step and its checkpoint; where nothing would be lost, it ends the run at once.
 """
 
 import os
@@ -17,9 +17,9 @@ _HANGUP = getattr(signal, "SIGHUP", None)
 
 
 class StopRequests:
-    """While its context lasts a signal is a request, and only noted in `signal`.
+    """Context in which a signal is a stop request, recorded in `signal`.
 
-    In a thread that may not handle signals, all stays as it is.
+    Outside the main thread, which alone may handle signals, it leaves all handlers as they are.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class StopRequests:
         try:
             for number in _SIGNALS:
                 if number == _HANGUP and signal.getsignal(number) == signal.SIG_IGN:
-                    continue  # nohup
+                    continue  # started by nohup
                 self._before[number] = signal.signal(number, self._handle)
         except ValueError:  # not the main thread of the program
             self._before.clear()
@@ -45,7 +45,7 @@ class StopRequests:
 
     @contextmanager
     def let_through(self) -> Iterator[None]:
-        """A request within, or noted before, raises Stopped."""
+        """Context in which a stop request raises Stopped; so does one recorded before."""
         self._waits = False
         try:
             if self.signal is not None:
@@ -56,9 +56,11 @@ class StopRequests:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if number == _HANGUP:
-            # The terminal is gone, and every word to it would be an error.
+            # The terminal is gone, and writing to it would raise an error.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
             for descriptor in self._at_terminal:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+                os.dup2(nowhere, descriptor)
+            os.close(nowhere)
         again = self.signal is not None
         if again and number == signal.SIGINT:
             raise KeyboardInterrupt  # whoever presses Ctrl-C twice does not want to wait

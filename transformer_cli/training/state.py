@@ -1,6 +1,7 @@
-"""All that resuming needs, to and from plain values and tensors.
+"""The progress of a run, which its checkpoints store as plain values.
 
-Random generators are not among it: they are seeded anew before each micro-batch from (seed, step, micro-batch).
+It needs no random generator states: generators are seeded before each micro-batch from (seed, step, micro-batch, and
+the rank if there are several processes).
 """
 
 from collections.abc import Collection, Mapping
@@ -29,7 +30,7 @@ class Interval:
 
 @dataclass
 class TrainingState:
-    """Where a run stands."""
+    """Counters and scores of a run, as of its last update."""
 
     step: int = 0
     epoch: int = 0
@@ -42,16 +43,16 @@ class TrainingState:
     metrics_lines: int = 0
     skipped: int = 0  # updates whose loss or gradient was not finite
     skipped_in_a_row: int = 0
-    batch_size: int | None = None  # the most that goes through the model at once, since memory ran out
-    besides: list[int] = field(default_factory=list)  # steps of checkpoints that are kept only for being the best
-    stopped_at: int | None = None  # step of a checkpoint that only a stop request asked for
-    stream: list[dict[str, Any]] = field(default_factory=list)  # where each process stands in a streamed set
+    batch_size: int | None = None  # maximum size of a micro-batch, once memory has run out
+    besides: list[int] = field(default_factory=list)  # steps of checkpoints that were not due, kept only as best
+    stopped_at: int | None = None  # step of a checkpoint made only for a stop request
+    stream: list[dict[str, Any]] = field(default_factory=list)  # position of each process in a streamed set
     interval: Interval = field(default_factory=Interval)
     loss_scale: dict[str, Any] = field(default_factory=dict)  # fp16 only
 
     @property
     def current_epoch(self) -> int:
-        """The epoch that the last update belonged to, counted from 1."""
+        """The epoch of the last update, counted from 1."""
         return self.epoch + (self.update_in_epoch > 0)
 
     def to_plain(self) -> dict[str, Any]:
@@ -65,19 +66,19 @@ class TrainingState:
         return cls(**{**{k: v for k, v in values.items() if k in known}, "interval": Interval(**values["interval"])})
 
     def advance(self, ends_epoch: bool) -> None:
-        """One update further, and into the next epoch after the last."""
+        """Count an update and, if it ends the epoch, the epoch."""
         self.step += 1
         self.update_in_epoch += 1
         if ends_epoch:
             self.epoch, self.update_in_epoch = self.epoch + 1, 0
 
     def best_steps(self, count: int, among: Collection[int]) -> list[int]:
-        """Of some steps those with the best validations, best first."""
+        """The `count` steps of `among` with the best validations, best first."""
         scores = {int(step): score for step, score in self.scores.items() if int(step) in among}
         return sorted(scores, key=lambda step: (-scores[step], step))[:count]
 
     def record_validation(self, score: float) -> bool:
-        """Note a validation's score, higher being better; True when it is the best so far (ties: the earlier)."""
+        """Record a validation's score, higher is better; True if it is the best so far (a tie is not)."""
         self.scores[str(self.step)] = score
         if self.best_score is None or score > self.best_score:
             self.best_step, self.best_score, self.bad_validations = self.step, score, 0
@@ -86,9 +87,10 @@ class TrainingState:
         return False
 
     def checkpoints_to_keep(self, saved: Collection[int], due: bool, config: TrainingConfig) -> set[int]:
-        """Of the checkpoints that there are, and the one of this step, those that are to stay.
+        """Steps of the checkpoints to keep, of those saved and the one of this step: the last ones that were due, and
+        the best.
 
-        The last that were due, and the best. One that only a stop asked for lasts until the next.
+        A checkpoint made only for a stop request is kept until the next one. Updates `stopped_at` and `besides`.
         """
         candidates = {*saved} - {self.stopped_at} | {self.step}
         is_best = self.best_step == self.step
@@ -100,8 +102,8 @@ class TrainingState:
         return kept
 
     def go_on_from_end(self, config: TrainingConfig) -> None:
-        """A run that had come to its end goes on, a limit having been raised: a checkpoint that was due only there is
-        no longer one of those that are averaged."""
+        """Continue a run that had ended, after a limit was raised: a checkpoint that was due only as the end is not
+        averaged any more."""
         if self.step % (config.save_steps or config.valid_steps) == 0 or self.step in (self.stopped_at, *self.besides):
             return
         if self.best_step == self.step:
@@ -110,7 +112,7 @@ class TrainingState:
             self.stopped_at = self.step
 
     def stop_reason(self, config: TrainingConfig) -> str | None:
-        """Why training is over, in the words of its limits; None while it is not."""
+        """The limit that has ended training, in words; None if none has."""
         if self.step >= config.max_steps:
             return f"step {self.step} of training.max_steps {config.max_steps}"
         if config.max_epochs is not None and self.epoch >= config.max_epochs:

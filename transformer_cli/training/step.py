@@ -1,4 +1,4 @@
-"""One update: micro-batches, autocast, sums, clip, optimizer."""
+"""One update: micro-batches, autocast, loss sums, gradient clipping, optimizer step."""
 
 import hashlib
 import math
@@ -32,9 +32,9 @@ from transformer_cli.training.loss import LossSums, fused_cross_entropy, smoothe
 
 
 class UpdateResult(NamedTuple):
-    """What an update saw, before it changed the weights: sums over its target tokens, in all processes.
+    """Sums over the target tokens of an update in all processes, and the gradient norm before clipping.
 
-    `skipped`: loss or gradient were not finite, and the weights are as before.
+    `skipped`: the loss or gradient was not finite, and the weights are unchanged.
     """
 
     loss: float
@@ -45,7 +45,7 @@ class UpdateResult(NamedTuple):
 
 
 def derived_seed(*parts: int) -> int:
-    """A seed that follows from numbers: randomness is derived from where training stands, and never carried along."""
+    """A hash of some numbers as a seed: randomness depends only on the position in training, never on earlier draws."""
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1  # PyTorch takes 63 bits everywhere
 
@@ -57,21 +57,21 @@ _LESS_MEMORY = (
 
 CrossEntropy = Callable[[Tensor, Tensor, Tensor, int, float], LossSums]
 
-# The share of a process for which an update has no pair: all must take part in the exchange of gradients.
+# The batch of a process without pairs in an update: all must take part in the all-reduce of the gradients.
 _EMPTY = Batch(src=torch.tensor([[EOS]]), tgt_in=torch.tensor([[BOS]]), tgt_out=torch.tensor([[PAD]]))
 
 
 def batch_loss(
     model: Transformer | ReplicatedTransformer, batch: Batch, cross_entropy: CrossEntropy, epsilon: float
 ) -> LossSums:
-    """Teacher-forced loss sums of one batch, in one of the two equal forms of the loss."""
+    """Teacher-forced loss sums of one batch, in one of the two equivalent forms of the loss."""
     hidden = model(batch.src, padding_mask(batch.src, PAD), batch.tgt_in, target_mask(batch.tgt_in, PAD))
     return cross_entropy(hidden, model.output.weight, batch.tgt_out, PAD, epsilon)
 
 
 class FusedAdamW(torch.optim.AdamW):
-    """PyTorch's AdamW, bit for bit, without what `torch.compile` wraps around its methods: that loads a compiler, which
-    takes a second before the first update and has no part in it."""
+    """PyTorch's AdamW, bit for bit, without the `torch.compile` wrappers of its methods: these load a compiler, which
+    takes a second before the first update and is not used."""
 
     step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
     zero_grad = unwrap(torch.optim.AdamW.zero_grad)
@@ -81,9 +81,9 @@ class FusedAdamW(torch.optim.AdamW):
 
 
 class Updater:
-    """A model with its optimizer. Adam is PyTorch's fused form on every device, so that a run has one.
+    """A model with its optimizer. Adam is PyTorch's fused implementation on every device, so that a run uses only one.
 
-    `batch_size` is the most that goes through the model at once: the configuration's, or less since memory ran out.
+    `batch_size` is the maximum size of a micro-batch: the configuration's, or less once memory has run out.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class Updater:
         processes: Processes | None = None,
         shared_by: Processes | None = None,
     ) -> None:
-        """`processes` add up what they compute; `shared_by` are those that an update's parts are dealt out to: all of
-        them, or this one alone where each brings updates of its own."""
+        """`processes` sum their gradients; `shared_by` are those that share the parts of an update: all of them, or
+        this one alone if each has updates of its own."""
         self.model = model
         self.config = config
         self.seed = seed
@@ -107,7 +107,7 @@ class Updater:
         self.shared_by = shared_by or self.processes
         self.batch_size = config.batch_size
         self.replica = self.processes.replicate(model)
-        # The fused form has its gradients before the loss is scaled, when fp16 could still lose the small ones.
+        # The fused form computes its gradients before the loss is scaled, and small ones could underflow in fp16.
         self.cross_entropy = smoothed_cross_entropy if precision == "fp16" else fused_cross_entropy
         self.names = [name for name, _ in model.named_parameters()]
         # AdamW without decay is Adam.
@@ -122,7 +122,7 @@ class Updater:
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
 
     def train_on(self, dataset: TokenDataset, update: Update, step: int, rate: float) -> UpdateResult:
-        """`update` with this process's share of a planned update, in smaller parts if memory runs out."""
+        """Run `update` on this process's share of a planned update, in smaller parts if memory runs out."""
         while True:
             parts = self.cut(dataset, update)
             try:
@@ -131,14 +131,14 @@ class Updater:
                 if not is_out_of_memory(error):
                     raise
                 if self.processes.count > 1:
-                    # The others may already have had a part of this one's gradient.
+                    # The others may already have received part of this process's gradient.
                     raise ProcessError(f"process {self.processes.rank} ran out of memory: {_LESS_MEMORY}") from error
                 reason = memory_asked_for(error)
             self._halve(max(parts, key=dataset.cells), dataset, reason)
 
     def try_largest(self, dataset: TokenDataset, updates: Sequence[Update]) -> Indices | None:
-        """A forward and backward pass of the largest batch, with all that an update needs in place, so that memory runs
-        out now or hardly ever; returns that batch, or the one that fits in its place."""
+        """Run a forward and backward pass of the largest micro-batch with all memory of an update allocated, so that
+        memory runs out now or hardly ever. Return that micro-batch, or the largest part of it that fits."""
         self._make_moments()
         parts = [part for update in updates for part in self.cut(dataset, update)]
         largest = max(parts, key=dataset.cells, default=None)
@@ -157,7 +157,7 @@ class Updater:
         return largest
 
     def forward_and_backward(self, dataset: TokenDataset, part: Indices) -> None:
-        """The passes of one part of an update, by this process alone; no weight is changed."""
+        """Forward and backward pass of one part of an update, in this process alone; no weight is changed."""
         self.model.train()
         with autocast(self.device, self.precision):
             batch = make_batch(dataset, part).to(self.device)
@@ -166,9 +166,10 @@ class Updater:
         float(sums.nll)  # wait for the device
 
     def update(self, batches: Sequence[Batch], step: int, rate: float) -> UpdateResult:
-        """Step number `step` (from 1): the mean gradient over all target tokens of all micro-batches of all processes.
+        """Take step `step` (from 1) along the mean gradient over all target tokens of all micro-batches and processes.
 
-        Each adds its sum divided by the tokens of the whole update, so how an update is cut changes nothing.
+        Each micro-batch adds its sum divided by the tokens of the whole update, so a token has the same weight however
+        the update is cut.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -184,12 +185,12 @@ class Updater:
                     sums = batch_loss(
                         self.replica, batch.to(self.device), self.cross_entropy, self.config.label_smoothing
                     )
-                # The exchange takes the mean over the processes, and the sum is wanted.
+                # The all-reduce averages over the processes; their count makes that a sum.
                 torch.autograd.backward(self.scaler.scale(sums.loss * (self.processes.count / tokens)))
             sums_of_parts.append((sums.loss.detach(), sums.nll))
-        # Read only now, so that a GPU need not wait between the parts.
+        # Read only now, so that a GPU need not synchronise between micro-batches.
         loss, nll = self.processes.sum([sum(map(float, column)) for column in zip(*sums_of_parts, strict=True)])
-        # Unscale, then clip, then step: a clipped norm must be the gradient's own, not its scaled one.
+        # Unscale before clipping: the norm to clip is that of the gradient, not of the scaled one.
         self.scaler.unscale_(self.optimizer)
         max_norm = float("inf") if self.config.clip_grad_norm is None else self.config.clip_grad_norm
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), max_norm))
@@ -200,7 +201,7 @@ class Updater:
         return UpdateResult(loss, nll, int(tokens), norm, skipped)
 
     def cut(self, dataset: TokenDataset, update: Update) -> list[Indices]:
-        """The parts that an update is computed in."""
+        """Cut an update into micro-batches."""
         if large_parts(self.device, self.precision):
             update = joined_groups(update, dataset, self.batch_size, self.config.batch_type)
         return micro_batches(update, dataset, self.batch_size, self.config.batch_type, self.shared_by.count)
@@ -209,8 +210,8 @@ class Updater:
         return () if self.processes.count == 1 else (self.processes.rank,)
 
     def _make_moments(self) -> None:
-        """Adam's moments, if there are none yet. Left alone it makes them in the middle of its first step, where memory
-        that runs out would leave some without the others."""
+        """Allocate Adam's moments, if there are none yet. Adam would allocate them during its first step, where running
+        out of memory would leave some missing."""
         for parameter in self.model.parameters():
             if not self.optimizer.state[parameter]:
                 self.optimizer.state[parameter] = {
@@ -220,7 +221,7 @@ class Updater:
                 }
 
     def _halve(self, part: Indices, dataset: TokenDataset, reason: str) -> None:
-        """Smaller parts from now on, an update having run out of memory; UserError when the part is a single pair."""
+        """Halve the micro-batches from now on, after memory ran out; UserError if the part is a single pair."""
         if len(part) == 1:
             raise UserError(
                 f"a single pair of {dataset.cells(part)} pieces does not fit into memory{reason}: lower "
@@ -245,7 +246,7 @@ class Updater:
         return {f"{self.names[i]}.{key}": tensor for i, own in state.items() for key, tensor in own.items()}
 
     def restore(self, tensors: Mapping[str, Tensor], loss_scale: dict[str, Any]) -> None:
-        """Put back what a checkpoint kept; the hyper-parameters stay the configuration's."""
+        """Restore the state in a checkpoint; the hyper-parameters stay those of the configuration."""
         state: dict[int, dict[str, Tensor]] = defaultdict(dict)
         numbers = {name: i for i, name in enumerate(self.names)}
         for key, tensor in tensors.items():

@@ -1,4 +1,4 @@
-"""How good the model is now: loss on the validation pairs, and the scores of its real translations."""
+"""Validation: the loss on the validation pairs, and the scores of the model's own translations of them."""
 
 import math
 from collections.abc import Sequence
@@ -35,12 +35,12 @@ from transformer_cli.training.loss import LossSums, smoothed_cross_entropy
 from transformer_cli.training.step import batch_loss
 
 _SAMPLES = 100  # translations kept of each validation
-_LOGITS, _CELLS = 1 << 26, 1 << 14  # the most that are computed at a time; so many logits are 256 MB
+_LOGITS, _CELLS = 1 << 26, 1 << 14  # maximum of a batch; that many logits are 256 MB
 
 
 @dataclass(frozen=True)
 class Validation:
-    """What one validation found; `loss` and `nll` are per target token."""
+    """The result of one validation; `loss` and `nll` are per target token."""
 
     loss: float
     nll: float
@@ -51,12 +51,12 @@ class Validation:
     hypotheses: list[str]
 
     def by(self, metric: str) -> float:
-        """What it is worth by a `best_metric`, higher being better."""
+        """Its value under a `best_metric`, higher is better."""
         values = {score.name: score.value for score in self.scores}
         return worth(0.0 if metric == "loss" else values[NAMES[metric]], self.loss)
 
     def event(self) -> dict[str, Any]:
-        """Its line in the metrics, but for where training stands."""
+        """Its line in the metrics, without step and epoch."""
         return {
             "loss": self.loss,
             "nll": self.nll,
@@ -72,7 +72,7 @@ class Validation:
         return f"valid loss {self.loss:.4f}  ppl {perplexity(self.nll):.2f}  {scores}"
 
     def write_samples(self, path: Path) -> None:
-        """Source, reference and translation of the first lines, tab-separated."""
+        """Write source, reference and translation of the first lines, tab-separated."""
         with path.open("w", encoding="utf-8", newline="\n") as file:
             for pair, hypothesis in islice(zip(self.pairs, self.hypotheses, strict=True), _SAMPLES):
                 fields = (pair.source, pair.target, hypothesis)
@@ -80,7 +80,7 @@ class Validation:
 
 
 def perplexity(nll: float) -> float:
-    """exp of a mean negative log-likelihood, infinite where that is beyond a float."""
+    """exp of a mean negative log-likelihood, infinite if that overflows."""
     return math.exp(nll) if nll < 700 else math.inf
 
 
@@ -92,14 +92,14 @@ class Validator:
         self.config = config
         self.pairs = pairs
         self.dataset = encode_pairs(self.pairs, tokenizers, FilterCounts())
-        self._cells = max(min(_LOGITS // tokenizers.target.vocab_size, _CELLS), 1)  # at a time
+        self._cells = max(min(_LOGITS // tokenizers.target.vocab_size, _CELLS), 1)  # per batch
         if len(self.dataset) == 0:
             raise DataError("data.valid: no pair has text on both sides, so that nothing could be measured")
         for words in suspicions_of_references([pair.target for pair in pairs], _measure(config)):
             LOGGER.warning("data.valid: %s", words)
 
     def validate(self, translator: Translator) -> Validation:
-        """Translate every line with the validation beam, and score what comes out."""
+        """Compute the loss, translate every line with the validation beam, and score the translations."""
         config = self.config
         loss, nll, tokens = self._losses(translator)
         beam = config.decoding.model_copy(update={"beam_size": config.evaluation.valid_beam_size, "n_best": 1})
@@ -137,7 +137,7 @@ class Validator:
         return loss, nll, int((self.dataset.target.lengths(indices) + 1).sum())
 
     def _use_less(self, part: Indices, reason: str) -> None:
-        """Half as much at a time from now on; UserError when it was a single pair."""
+        """Halve the batches from now on; UserError if the batch was a single pair."""
         if len(part) == 1:
             raise UserError(
                 f"data.valid: a pair of {self.dataset.longest(part)} pieces does not fit into memory{reason}: leave "
@@ -149,14 +149,14 @@ class Validator:
     def _sums(self, translator: Translator, part: Indices) -> LossSums:
         training = self.config.training
         batch = make_batch(self.dataset, part).to(translator.device)
-        # For the few passes of a validation the model would be compiled once more, without gradients.
+        # Eager: a compiled model would be recompiled, without gradients, for the few passes of a validation.
         plain = torch.compiler.set_stance("force_eager") if training.compile else nullcontext()
         with plain, autocast(translator.device, translator.precision):
             return batch_loss(translator.model, batch, smoothed_cross_entropy, training.label_smoothing)
 
 
 def check_positions(config: Config, tokenizers: Tokenizers, key: str, pairs: Sequence[Pair]) -> None:
-    """DataError when a line of an evaluation set is beyond the learned positions."""
+    """DataError if a line of an evaluation set is longer than the learned positions."""
     if config.model.positions == "sinusoidal":
         return
     most = config.model.max_positions - 1  # the end symbol takes one
@@ -170,7 +170,7 @@ def check_positions(config: Config, tokenizers: Tokenizers, key: str, pairs: Seq
 
 
 def score_texts(hypotheses: Sequence[str], references: Sequence[str], config: Config) -> list[Score]:
-    """Scores under the configuration's metrics, with the tokenizer that fits its target language."""
+    """Scores in the configured metrics, with the configured tokenizer or else the target language's."""
     return corpus_scores(hypotheses, [references], *_measure(config))
 
 

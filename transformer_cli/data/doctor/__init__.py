@@ -1,1 +1,1 @@
-"""`data check`: what is wrong with a text, where, and copies without it."""
+"""`data check`: find flaws in parallel text, report where they are, and write cleaned copies."""

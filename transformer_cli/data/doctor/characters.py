@@ -1,4 +1,4 @@
-"""What can be wrong with the characters of a line, and the line put right."""
+"""Detect and repair flaws in the characters of a line."""
 
 import re
 import unicodedata
@@ -9,7 +9,7 @@ from transformer_cli.data.tokenizer import SPACES, VANISHING
 
 _SOFT_HYPHEN = "\u00ad"
 _ZERO_WIDTH = "\u200b\u2060\ufeff" + _SOFT_HYPHEN
-# Other programs end a line at each of these, and so come to other numbers of lines.
+# Other programs end a line at these characters, and so count different numbers of lines.
 _SEPARATORS = "\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"
 
 FLAWS = {
@@ -19,7 +19,7 @@ FLAWS = {
     "replaced": "lines with U+FFFD, which stands where a character could not be read",
     "misread": "lines with UTF-8 that was read as Latin-1",
 }
-"""What a line can have, in words behind a count."""
+"""The flaws of a line, each with a description that follows a count."""
 
 _PATTERNS = {
     "separators": re.compile(f"[{_SEPARATORS}]"),
@@ -30,7 +30,7 @@ _PATTERNS = {
 
 
 def _misread(first: int, last: int) -> str:
-    """The characters that bytes from first to last become when they are read as Latin-1, or as Windows has it."""
+    """The characters that bytes from first to last become when read as Latin-1 or Windows-1252."""
     latin1 = bytes(range(first, last + 1)).decode("latin-1")
     windows = bytes(range(first, last + 1)).decode("cp1252", errors="ignore")
     return "".join(sorted({*latin1, *windows}))
@@ -45,7 +45,7 @@ _TO_NOTHING = re.compile(f"[{re.escape(VANISHING + _SOFT_HYPHEN)}]")
 
 
 def flaws(line: str) -> Iterator[tuple[str, int]]:
-    """The keys of FLAWS that hold for a line, and where in it each shows first."""
+    """The keys of FLAWS that apply to a line, each with its first position in the line."""
     if line.isascii() and line.isprintable():
         return
     for kind, pattern in _PATTERNS.items():
@@ -56,7 +56,8 @@ def flaws(line: str) -> Iterator[tuple[str, int]]:
 
 
 def is_decomposed(line: str) -> bool | None:
-    """Whether letters and their accents stand apart where one character has both; None where nothing can tell."""
+    """Whether a line has letters and accents as separate characters where a composed character exists; None if the line
+    has no character that composes or decomposes."""
     if line.isascii():
         return None
     if not unicodedata.is_normalized("NFC", line):
@@ -65,7 +66,8 @@ def is_decomposed(line: str) -> bool | None:
 
 
 def repaired(line: str) -> str:
-    """The line with all of that put right but U+FFFD, every kind of space a plain one, and none at its ends."""
+    """The line with all flaws but U+FFFD repaired, in composed form (NFC), with plain spaces only and none at its
+    ends."""
     if not line.isascii():
         line = unicodedata.normalize("NFC", _MISREAD.sub(lambda found: _read_again(found[0]) or found[0], line))
     if not line.isprintable():
@@ -74,7 +76,7 @@ def repaired(line: str) -> str:
 
 
 def _read_again(text: str) -> str | None:
-    """What the text was before it was read as Latin-1; None if it was nothing in UTF-8."""
+    """The text that was misread as Latin-1 or Windows-1252; None if its bytes are not UTF-8."""
     try:
         return b"".join(map(_byte, text)).decode("utf-8")
     except UnicodeError:

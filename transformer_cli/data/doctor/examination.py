@@ -1,7 +1,7 @@
-"""What is wrong with the text of an experiment: each kind of flaw with its count, its first place and an example.
+"""Examine the text of an experiment: each kind of flaw with its count, first position and an example.
 
-A set (train, valid, a test set) is read once, record after record. Kept of it are the lengths of the lines, 8 bytes a
-pair, and the hashes by which duplicates are found, 8 to 16 more; of the validation and test sets also the sources.
+A set (train, valid, a test set) is read once, record by record. In memory are the lengths of the lines, 8 bytes per
+pair, and the hashes for finding duplicates, another 8 to 16; of the validation and test sets also the sources.
 """
 
 from array import array
@@ -22,11 +22,11 @@ from transformer_cli.data.tokenizer import canonical, is_blank
 from transformer_cli.errors import DataError
 from transformer_cli.log import Progress
 
-USUAL_RATIO = 3.0  # of lengths, beyond which a pair is told of
+USUAL_RATIO = 3.0  # ratio of lengths above which a pair is reported
 TRAIN = "train"
 SideName = Literal["source", "target"]
-_CHUNK = 10_000  # records looked at together
-_EXAMPLE = 80  # characters
+_CHUNK = 10_000  # records examined at a time
+_EXAMPLE = 80  # characters of an example
 
 _SPELLINGS = {
     True: "lines not in composed form (NFC)",
@@ -36,17 +36,17 @@ _SPELLINGS = {
 
 @dataclass
 class Finding:
-    """A kind of flaw in a set, or on one side of a file of it."""
+    """A kind of flaw in a set, or in one file of it."""
 
     level: Literal["error", "warning"]
     kind: str
     words: str
-    """What it is; behind `count`, where there is one."""
+    """Description of the flaw; follows `count`, if there is one."""
     count: int | None = None
     file: str | None = None
     side: SideName | None = None
     line: int | None = None
-    """The first line that has it; in a file without lines the record."""
+    """Number of the first line that has the flaw, or of the first record in a file without lines."""
     example: str | None = None
 
 
@@ -57,12 +57,12 @@ class SideSize:
     words: int = 0
     characters: int = 0
     longest: int = 0
-    """Characters of the longest line."""
+    """Length of the longest line in characters."""
 
 
 @dataclass
 class SetReport:
-    """What was found in a set."""
+    """The size of a set and its findings."""
 
     pairs: int = 0
     source: SideSize = field(default_factory=SideSize)
@@ -71,7 +71,7 @@ class SetReport:
 
     @property
     def errors(self) -> int:
-        """Findings with which the set cannot be used as it is."""
+        """Number of errors: findings that make the set unusable without a correction."""
         return sum(finding.level == "error" for finding in self.findings)
 
 
@@ -81,8 +81,11 @@ def examine(
     errors: Errors = "strict",
     max_length: int | None = None,
 ) -> dict[str, SetReport]:
-    """A report on each set; what cannot be read is an error in it. One that is called `train` is compared with all the
-    others, each of the others with those before it, and its pairs of more than `max_length` words are counted."""
+    """Report on each set; text that cannot be read becomes an error in its report.
+
+    Sources that also occur in another set are counted as `overlap`: the set `train` is compared with all others, and
+    each of these with those before it. In `train`, pairs with more than `max_length` words on a side are counted.
+    """
     evaluated: dict[str, str] = {}  # source -> the first set it stands in
     reports = {}
     with Progress(None, unit="pair") as progress:
@@ -95,7 +98,7 @@ def examine(
 
 
 class _Examiner:
-    """Looks at the records of one set."""
+    """Examines the records of one set."""
 
     def __init__(
         self,
@@ -171,7 +174,7 @@ class _Examiner:
         if length_ratio(pair) > USUAL_RATIO:
             self._count(part, record, "length_ratio", f"pairs with one side over {USUAL_RATIO:g} times the other")
         if self._max_length is not None and max(len(text.split()) for text in pair) > self._max_length:
-            # Every word takes a piece at least; how many more is the tokenizer's, and counted in training.
+            # A word takes at least one piece. The exact number depends on the tokenizer and is counted in training.
             words = f"pairs with over {self._max_length:,} words on a side, which is over data.max_length in pieces"
             self._count(part, record, "too_long", words)
         source = canonical(record.source)
@@ -183,7 +186,8 @@ class _Examiner:
     def _count(
         self, part: Part, record: Record, kind: str, words: str, side: SideName | None = None, place: int = 0
     ) -> None:
-        """Count a flaw of a pair, or of one side of it; the first is kept as the example, as it is around `place`."""
+        """Count a flaw of a pair, or of one side of it. The first occurrence gives the example: the text around
+        `place`."""
         file = part.target if side == "target" else part.source
         key = (kind, words, file, side)
         if key not in self._counted:
@@ -195,7 +199,8 @@ class _Examiner:
 
 
 class _Readable:
-    """Records up to one that cannot be read, and its error; so that those before it are not lost."""
+    """The records before the first unreadable one. Its error is stored, so that a chunk of records before it is not
+    lost."""
 
     def __init__(self, records: Iterator[Record]) -> None:
         self._records = records
@@ -217,7 +222,7 @@ def _is_empty(record: Record) -> bool:
 
 
 def _shortened(text: str, place: int) -> str:
-    """So much of a text around a place as can be shown, what is not printable as an escape."""
+    """The excerpt of a text around a position, with unprintable characters escaped."""
     start = max(0, min(place - _EXAMPLE // 2, len(text) - _EXAMPLE))
     shown = text[start : start + _EXAMPLE]
     escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
@@ -225,7 +230,7 @@ def _shortened(text: str, place: int) -> str:
 
 
 def _without_one_spelling(counted: Mapping[tuple[str, str, str, str | None], Finding]) -> Iterator[Finding]:
-    """The findings; of the two ways to spell accented letters the rarer one, and only where there are both."""
+    """The findings, with spelling (NFC or not) reported only for files that mix both, and then the rarer one."""
     for (kind, words, file, side), finding in counted.items():
         if kind != "spelling":
             yield finding
@@ -236,7 +241,7 @@ def _without_one_spelling(counted: Mapping[tuple[str, str, str, str | None], Fin
 
 
 def _in_words(shift: Shift, part: Part) -> Finding:
-    """A shift as a finding; where no offset is known, it is only a suspicion."""
+    """A shift as a finding: an error, or a warning if its offset is unknown."""
     stretch = f"from about {part.unit} {shift.first:,} to {shift.last:,}"
     if shift.offset is None:
         words = f"{stretch} the lengths of the sides have nothing to do with each other: are they of the same text?"

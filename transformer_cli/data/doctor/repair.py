@@ -1,4 +1,4 @@
-"""Copies of a text without what can be put right by itself; a pair stays a pair."""
+"""Write copies of parallel text with the flaws repaired that need no human; pairs stay aligned."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -22,24 +22,25 @@ REASONS = {
     "script": "in the script of another language",
     "duplicates": "there already",
 }
-"""Why pairs are left out of the copy of a training set, in words behind a count."""
+"""The reasons for leaving pairs out of the copy of a training set, each with a description that follows a count."""
 
 
 @dataclass
 class Cleaned:
-    """What was done to a corpus."""
+    """The cleaned copy of a corpus, and what was changed."""
 
     source: Path
     target: Path
     changed: int = 0
-    """Lines, of both sides, that are not as they were."""
+    """Number of lines changed, on both sides together; lines of pairs left out are counted too."""
     left_out: dict[str, int] = field(default_factory=dict)
-    """Pairs that are not in the copy, by the reason, a key of REASONS."""
+    """Number of pairs left out, by reason, a key of REASONS."""
     written: int = 0
+    """Number of pairs written."""
 
 
 def refuse_what_is_read_once(sets: Mapping[str, Sequence[AnyCorpus]]) -> None:
-    """ConfigError for a pipe: a text is read to be examined, and once more to be written."""
+    """Raise ConfigError for a pipe, as the text is read twice: once to be examined, once to be written."""
     for path in (path for corpora in sets.values() for corpus in corpora for path in files_of(corpus)):
         if path.exists() and not path.is_file():
             raise ConfigError(f"--fix reads {path} twice, and it is no plain file: save the text to a file first")
@@ -52,10 +53,10 @@ def write_cleaned(
     folder: Path,
     errors: Errors,
 ) -> dict[str, list[Cleaned]]:
-    """Write a cleaned copy of each corpus of the sets, but of those whose report has errors. From the set `train` pairs
-    are left out as every filter of `data.filters` would; of the others, which scores are measured by, none.
+    """Write a cleaned copy of each corpus, except in sets whose report has errors. From the set `train`, pairs with an
+    empty side and those that any filter of `data.filters` rejects are left out; from the evaluation sets, none.
 
-    ConfigError if the folder has anything in it.
+    ConfigError if the folder exists and is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"--fix {folder}: it exists and is not an empty folder: choose another")

@@ -1,4 +1,4 @@
-"""What `data check` found and did, for a person and for a program."""
+"""Format the results of `data check`, as text or as plain values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -9,7 +9,7 @@ from transformer_cli.data.doctor.repair import REASONS, Cleaned
 
 
 def in_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
-    """A few lines on each set, errors first, and one on all."""
+    """A few lines on each set, errors first, and a line with the totals."""
     for name, report in reports.items():
         yield f"{name}: {_plural(report.pairs, 'pair')}"
         for side, size in (("source", report.source), ("target", report.target)):
@@ -19,7 +19,7 @@ def in_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
 
 
 def repair_in_lines(done: Mapping[str, Sequence[Cleaned]], reports: Mapping[str, SetReport]) -> Iterator[str]:
-    """What the cleaned copies are and what is not in them, and how a configuration names them."""
+    """Describe the cleaned copies: the numbers of pairs written and left out, and the entry for a configuration."""
     for name in reports:
         if name not in done:
             yield f"{name}: not written, for its errors cannot be put right here"
@@ -30,7 +30,7 @@ def repair_in_lines(done: Mapping[str, Sequence[Cleaned]], reports: Mapping[str,
 
 
 def as_plain(reports: Mapping[str, SetReport], done: Mapping[str, Sequence[Cleaned]] | None) -> dict[str, Any]:
-    """The same as plain values."""
+    """The reports, and the cleaned copies if there are any, as plain values."""
     values: dict[str, Any] = {
         "errors": _count(reports, "error"),
         "warnings": _count(reports, "warning"),
