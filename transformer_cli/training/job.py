@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -201,21 +201,7 @@ def prepare(
     """Read, tokenise, build and restore all that training needs. UserError for unusable input; the run directory stays
     unchanged until the data and the model are ready.
     """
-    # The starting point: a checkpoint, another run's weights, or random weights.
-    found = group.from_main(lambda: str((resume and newest_checkpoint(run)) or "").encode()).decode()
-    saved = checkpoint.read(Path(found)) if found else None
-    base = weights_to_start_from(config) if saved is None else saved
-    state = TrainingState() if saved is None else TrainingState.from_plain(saved.training)
-    record = {} if saved is None else run.read_record()
-    if saved is not None:
-        config = resumed_config(config, saved.config)
-        refuse_if_finished(run, record, state, config)
-        if state.stop_reason(saved.config.training) and not state.stop_reason(config.training):
-            state.go_on_from_end(config.training)
-        check_processes(state, group)
-        threads = threads_to_resume_with(threads, record)
-    elif base is not None:
-        config = base.config
+    config, threads, saved, base, state, record = _starting_point(config, run, resume, threads, group)
 
     # Where and how to compute.
     device = group.device(device)
@@ -251,16 +237,15 @@ def prepare(
         )
 
         # The run directory.
-        if group.is_main:
-            if saved is None:
-                record = describe_environment(command, str(device), used_threads, group.count) | {"data": files}
-                if feed.counts is not None:
-                    record["text"] = describe_text(feed.dataset, feed.counts, {"valid": valid, **tests})
-                run.create(config, record)
-            else:
-                record |= {"threads": used_threads, "processes": group.count, "finished": None}
-                run.go_on(config, record, state.step)
-                restore_best(run, state)
+        if group.is_main and saved is None:
+            record = describe_environment(command, str(device), used_threads, group.count) | {"data": files}
+            if feed.counts is not None:
+                record["text"] = describe_text(feed.dataset, feed.counts, {"valid": valid, **tests})
+            run.create(config, record)
+        elif group.is_main:
+            record |= {"threads": used_threads, "processes": group.count, "finished": None}
+            run.go_on(config, record, state.step)
+            restore_best(run, state)
         log.open(run.log if group.is_main else Path(os.devnull))
         metrics = Metrics(run.metrics if group.is_main else Path(os.devnull), state.metrics_lines)
         LOGGER.info("%s", _describe(model, config, device, used_threads, group.count))
@@ -276,6 +261,32 @@ def prepare(
         group.meet()  # the main process had more to do
         on_error.pop_all()
     return job
+
+
+class _Start(NamedTuple):
+    """Where a run starts: from a checkpoint (`saved`), from another run's weights, or from random weights."""
+
+    config: Config
+    threads: int | None
+    saved: ModelFile | None
+    base: ModelFile | None  # whose weights and tokenizers are used
+    state: TrainingState
+    record: dict[str, Any]
+
+
+def _starting_point(config: Config, run: RunDir, resume: bool, threads: int | None, group: Processes) -> _Start:
+    found = group.from_main(lambda: str((resume and newest_checkpoint(run)) or "").encode()).decode()
+    if not found:
+        base = weights_to_start_from(config)
+        return _Start(config if base is None else base.config, threads, None, base, TrainingState(), {})
+    saved = checkpoint.read(Path(found))
+    state, record = TrainingState.from_plain(saved.training), run.read_record()
+    config = resumed_config(config, saved.config)
+    refuse_if_finished(run, record, state, config)
+    if state.stop_reason(saved.config.training) and not state.stop_reason(config.training):
+        state.go_on_from_end(config.training)
+    check_processes(state, group)
+    return _Start(config, threads_to_resume_with(threads, record), saved, saved, state, record)
 
 
 def _train_tokenizers(prepared: Preparation, group: Processes) -> Tokenizers:
