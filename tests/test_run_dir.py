@@ -198,6 +198,22 @@ def test_samples_of_a_hundred_million_steps_are_later_than_those_of_fewer(run: R
     assert sorted(path.name for path in run.samples.iterdir()) == ["step-100000000.tsv", "step-99999999.tsv"]
 
 
+def test_a_run_is_trained_by_one_process_at_a_time(run: RunDir) -> None:
+    run.take(may_hold_run=False)
+    other = RunDir(run.path)
+    with pytest.raises(ConfigError, match=r"another process is training in .*: wait for its end, or choose another"):
+        other.take(may_hold_run=True)
+    run.release()
+    other.take(may_hold_run=True)
+    other.release()
+
+
+def test_a_run_that_has_appeared_since_the_first_look_is_not_replaced(run: RunDir, config: Config) -> None:
+    run.create(config, {})
+    with pytest.raises(ConfigError, match="already holds a run"):
+        run.take(may_hold_run=False)
+
+
 def test_a_folder_of_samples_that_was_deleted_is_there_again_after_resuming(run: RunDir, config: Config) -> None:
     run.create(config, {})
     run.samples.rmdir()

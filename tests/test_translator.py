@@ -182,6 +182,11 @@ def test_a_single_line_without_memory_is_named(untrained: Translator, monkeypatc
         list(untrained.translate(["", "ba ce"]))
 
 
+def test_a_single_text_is_no_list_of_lines(untrained: Translator) -> None:
+    with pytest.raises(TypeError, match=r"for a single one give \[text\]"):
+        next(untrained.translate("ba ce"))
+
+
 def test_one_line_is_answered_before_the_next_is_read(untrained: Translator) -> None:
     read = []
 

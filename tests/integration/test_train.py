@@ -23,6 +23,8 @@ from transformer_cli.config.load import load_config
 from transformer_cli.config.yaml_text import Document
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.run_files import checkpoint_path, list_checkpoints
+from transformer_cli.training import loop
+from transformer_cli.training.run_dir import RunDir
 
 Command = Callable[..., CompletedProcess[str]]
 PairsOf = Callable[..., Iterator[tuple[str, str]]]
@@ -253,6 +255,61 @@ def test_a_test_line_beyond_learned_positions_is_translated_in_parts_as_evaluate
     again = cli("evaluate", run, "--output", tmp_path / "again")
     assert again.returncode == 0
     assert (tmp_path / "again").read_text() == (run / "test" / "test.hyp").read_text()
+
+
+def test_a_folder_in_which_another_process_trains_is_left_alone(train: Command, small: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert train(small, run, "training.max_steps=2").returncode == 0
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    other = RunDir(run)
+    other.take(may_hold_run=True)
+    try:
+        for flags in (["--overwrite"], ["--resume"]):
+            done = train(small, run, "training.max_steps=4", flags=flags)
+            assert done.returncode == 2
+            assert f"error: another process is training in {run}" in done.stderr
+        assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    finally:
+        other.release()
+    assert train(small, run, "training.max_steps=4", flags=["--resume"]).returncode == 0
+
+
+def test_settings_of_decoding_that_changed_on_resuming_are_those_of_the_model(
+    cli: Command, train: Command, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    monkeypatch.setattr(loop, "learning_rate", lambda step, _: 0.01 if step <= 20 else 0.0)  # 20 stays the best
+    assert train(small, run, "training.average_last=1").returncode == 0
+    changed = (
+        "decoding.beam_size=2",
+        "decoding.max_length_a=0.0",
+        "decoding.max_length_b=2",
+        "evaluation.metrics=[bleu]",
+    )
+    done = train(small, run, "training.average_last=1", "training.max_steps=21", *changed, flags=["--resume"])
+    assert done.returncode == 0, done.stderr
+    again = cli("evaluate", run, "--output", tmp_path / "again")
+    assert (tmp_path / "again").read_text() == (run / "test" / "test.hyp").read_text()
+    assert again.stdout.split()[1:3] == done.stdout.split()[1:3]
+    model = checkpoint.read(run / "model.safetensors")
+    assert model.config.decoding.max_length_b == 2
+    assert model.origin == {"kind": "best", "step": 20}, "else it was written with these settings anyway"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes on Linux alone")
+def test_a_folder_whose_name_is_not_utf8_is_refused_before_anything_is_made(program: Command, small: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(small.parent) + b"/lat\xe9"))
+    folder.mkdir()
+    text = ("--source", small.parent / "train.src", "--target", small.parent / "train.tgt")
+    for words in (
+        ("train", small, "--run-dir", folder / "run"),
+        ("init", folder / "new", *text, "--source-lang", "en", "--target-lang", "de"),
+        ("data", "check", *text, "--fix", folder / "new"),
+    ):
+        done = program(*words)
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert "is not UTF-8: rename it, or take another folder" in done.stderr
+    assert list(folder.iterdir()) == []
 
 
 # Every key does what it says. Each of these runs is repeated from its own files: the model that it leaves must give,

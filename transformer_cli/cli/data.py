@@ -45,6 +45,7 @@ def check(
     from transformer_cli.decoding.lines import output_stream
     from transformer_cli.errors import ConfigError
 
+    options.check_names(config, source, target, fix)
     sets: dict[str, tuple[AnyCorpus, ...]] = {}
     max_length = None
     if config is not None:

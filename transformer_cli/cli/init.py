@@ -55,6 +55,7 @@ def init(
     """
     from transformer_cli import project
 
+    options.check_names(folder, source, target, valid_source, valid_target, test_source, test_target)
     if source is None or target is None:
         if any((source, target, source_lang, target_lang, valid_source, valid_target, test_source, test_target)):
             raise ConfigError("your own text needs both --source and --target")

@@ -46,6 +46,15 @@ TextErrors = Annotated[
 ]
 
 
+def check_names(*paths: Path | None) -> None:
+    """ConfigError for a path that is not UTF-8, as a configuration and the record of a run could not name it."""
+    from transformer_cli.errors import ConfigError
+
+    for path in paths:
+        if path is not None and any("\ud800" <= character <= "\udfff" for character in str(path.absolute())):
+            raise ConfigError(f"the name of {str(path.absolute())!r} is not UTF-8: rename it, or take another folder")
+
+
 def check_language(option: str, tag: str) -> None:
     """ConfigError when the value of an option is not a language tag."""
     from transformer_cli.config.schema import LANGUAGE_TAG

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from transformer_cli.cli import options
 from transformer_cli.run_files import refuse_if_taken
 
 
@@ -52,6 +53,7 @@ def train(
         raise ConfigError("--check starts nothing and writes nothing: leave --resume and --overwrite out")
     settings = load_training_config(config, set_ or [])
     folder = run_dir or Path("runs", settings.name)
+    options.check_names(config, folder)
 
     if check:
         from transformer_cli.training.check import check as check_training

@@ -162,6 +162,8 @@ class Translator:
         line that does not fit into memory, with its number, for a prefix with characters that have no piece, and when
         there are fewer prefixes than lines.
         """
+        if isinstance(lines, str):
+            raise TypeError("lines is a list of texts; for a single one give [text]")
         decoding = self.config.decoding if decoding is None else decoding
         size = batch_size * _BATCHES_IN_WINDOW if batch_size > 1 else 1
         self.model.eval()

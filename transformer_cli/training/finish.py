@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformer_cli import checkpoint
@@ -62,7 +62,10 @@ def choose_model(
             checkpoint.write(run.model, translator.as_file({"kind": "average", "steps": steps}))
             return
     restore_best(run, state)  # the file may have been damaged since
-    translator.model.load_state_dict(dict(checkpoint.read(run.model).weights), strict=False)
+    file = checkpoint.read(run.model)
+    translator.model.load_state_dict(dict(file.weights), strict=False)
+    if (file.config.decoding, file.config.evaluation) != (config.decoding, config.evaluation):
+        checkpoint.write(run.model, replace(file, config=config))  # these may have changed on resuming since
 
 
 def _intact(saved: Sequence[tuple[int, Path]]) -> list[tuple[int, Path]]:

@@ -193,6 +193,7 @@ def prepare(
     run: RunDir,
     device: torch.device,
     resume: bool,
+    overwrite: bool,
     threads: int | None,
     command: Sequence[str],
     group: Processes,
@@ -237,6 +238,9 @@ def prepare(
         )
 
         # The run directory.
+        on_error.callback(run.release)
+        if group.is_main:
+            run.take(may_hold_run=resume or overwrite)
         if group.is_main and saved is None:
             record = describe_environment(command, str(device), used_threads, group.count) | {"data": files}
             if feed.counts is not None:

@@ -48,7 +48,7 @@ def train(
             run.refuse_if_unusable()
             if not overwrite and not resume:
                 refuse_if_taken(run_dir)
-        job = prepare(config, run, device, resume, threads, command, group, log)
+        job = prepare(config, run, device, resume, overwrite, threads, command, group, log)
         try:
             with StopRequests() as stop:  # before this a signal ends the process at once: nothing is lost
                 _train(job, stop)
@@ -59,6 +59,7 @@ def train(
             raise Stopped(stopped.signal, _how_to_go_on(job.state.step, command, group.count)) from None
         finally:
             job.feed.close()
+            run.release()
 
 
 def _train(job: Job, stop: StopRequests) -> None:

@@ -8,6 +8,7 @@ report.html  a page with plots                  tensorboard/  if configured
 
 import json
 import math
+import os
 import platform
 import shutil
 import subprocess
@@ -37,8 +38,14 @@ from transformer_cli.run_files import (
     holds_run,
     list_checkpoints,
     read_record,
+    refuse_if_taken,
     replace_text,
 )
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 _OURS = (
     "config.yaml", RECORD_NAME, MODEL_NAME, "train.log", "metrics.jsonl", CHECKPOINTS, "samples", "test", REPORT_NAME,
@@ -73,6 +80,7 @@ class RunDir:
         self.test = path / "test"
         self.report = path / REPORT_NAME
         self.tensorboard = path / "tensorboard"
+        self._lock: int | None = None
 
     def refuse_if_unusable(self) -> None:
         """ConfigError if the path or a parent is a file, or if files other than a run's have the names of ours."""
@@ -85,6 +93,31 @@ class RunDir:
                 f"{self.path} holds {', '.join(foreign)} but no run (there is no {RECORD_NAME}), and a run would "
                 "replace that: choose another folder with --run-dir"
             )
+
+    def take(self, may_hold_run: bool) -> None:
+        """Lock the folder for this process, until `release` or its end. ConfigError if another process trains in it, or
+        if it holds a run that has appeared meanwhile and `may_hold_run` is false."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if fcntl is not None:
+            self._lock = os.open(self.path, os.O_RDONLY)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.release()
+                raise ConfigError(
+                    f"another process is training in {self.path}: wait for its end, or choose another folder with "
+                    "--run-dir"
+                ) from None
+            except OSError as error:  # a file system without locks
+                LOGGER.debug("%s cannot be locked (%s)", self.path, error.strerror)
+        if not may_hold_run:
+            refuse_if_taken(self.path)
+
+    def release(self) -> None:
+        """Unlock the folder, if this process holds the lock."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def create(self, config: Config, record: dict[str, Any]) -> None:
         """Start a new run: remove the files of an earlier one; other files are not touched."""
