@@ -18,7 +18,7 @@ from transformer_cli.model.blocks import Linear, dropout
 
 AttentionForm = Literal["written_out", "fused"]
 
-_LANES = 16  # SIMD lanes of a CPU: a softmax spends more time on a remainder that does not fill them than on the rest
+_LANES = 16  # SIMD lanes: a softmax spends more time on a remainder that does not fill them than on the rest
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from transformer_cli.model.attention import whole_lanes
 from transformer_cli.model.blocks import LayerNorm, Linear
 from transformer_cli.model.transformer import DecoderLayer, Transformer
 
-_BF16_FROM_WIDTH = 256  # d_model from which CPU products run in bf16; below, conversions cost more than they save
+_BF16_FROM_WIDTH = 256  # d_model from which products on CPU run in bf16; below, conversions cost more than they save
 _LEAST_ROOM = 32  # minimum number of places to add at a time
 
 

@@ -6,6 +6,7 @@ process (rank 0) writes, validates and decides; the others wait for it.
 """
 
 import atexit
+import gc
 import os
 import time
 import warnings
@@ -226,7 +227,7 @@ def processes(device_kind: str, slow: bool = False) -> Iterator[Processes]:
         )
         # Destroyed at exit, not after training: a model that outlives the group would hold the last reference to it,
         # and its destructor holds the GIL while it waits for a thread that may need the GIL.
-        atexit.register(dist.destroy_process_group)
+        atexit.register(_leave_group)
         group = _Group(PrefixStore("words", store), rank, count)
         try:
             yield group
@@ -248,6 +249,12 @@ def _lost(rank: int) -> str:
         f"process {rank} lost the others: one of them has failed, and its own message says why. The run goes on with "
         "--resume."
     )
+
+
+def _leave_group() -> None:
+    # A model in a reference cycle holds the group, too, and a process that ends while threads of it run is aborted.
+    gc.collect()
+    dist.destroy_process_group()
 
 
 def _is_lost_peer(error: Exception) -> bool:
