@@ -1,22 +1,25 @@
 """What `auto` means, and what happens when the device asked for is not there."""
 
 import warnings
-from typing import get_args
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn, get_args
 
 import pytest
 import torch
 
 from transformer_cli import device
 from transformer_cli.device import (
+    OutOfMemory,
     Precision,
+    attempt,
     attention_form,
     autocast,
     choose_device,
     decoding_cells,
     decoding_precision,
-    is_out_of_memory,
     large_parts,
-    memory_asked_for,
     set_threads,
     training_precision,
 )
@@ -141,6 +144,38 @@ def test_an_update_is_computed_in_small_parts_in_fp32_without_a_gpu() -> None:
     assert small == [("cpu", "fp32"), ("mps", "fp32")]
 
 
+def fail(error: Exception) -> NoReturn:
+    raise error
+
+
+def runs_out(error: Exception) -> bool:
+    try:
+        return isinstance(attempt(partial(fail, error), CPU), OutOfMemory)
+    except type(error):
+        return False
+
+
+def test_what_succeeds_is_returned_and_another_error_is_raised() -> None:
+    assert attempt(lambda: 7, CPU) == 7
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        attempt(partial(fail, RuntimeError("mat1 and mat2 cannot be multiplied")), CPU)
+
+
+def test_what_a_failed_computation_held_is_free_when_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    # An error that is being handled holds the frames of what failed, and they hold its tensors.
+    held: list[Callable[[], Any]] = []
+    gone: list[bool] = []
+
+    def compute() -> None:
+        tensor = torch.zeros(1)
+        held.append(weakref.ref(tensor))
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(device, "_give_back_memory", lambda _: gone.append(held[0]() is None))
+    attempt(compute, CPU)
+    assert gone == [True]
+
+
 @pytest.mark.parametrize(
     ("error", "is_one"),
     [
@@ -156,7 +191,7 @@ def test_an_update_is_computed_in_small_parts_in_fp32_without_a_gpu() -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
 def test_memory_that_ran_out_is_known_from_other_errors(error: Exception, is_one: bool) -> None:
-    assert is_out_of_memory(error) == is_one
+    assert runs_out(error) == is_one
 
 
 @pytest.mark.parametrize(
@@ -168,13 +203,11 @@ def test_memory_that_ran_out_is_known_from_other_errors(error: Exception, is_one
     ],
 )
 def test_how_much_memory_there_was_not_is_told_without_what_stands_around_it(told: str, words: str) -> None:
-    assert memory_asked_for(RuntimeError(told)) == words
+    assert attempt(partial(fail, torch.OutOfMemoryError(told)), CPU) == OutOfMemory(words)
 
 
 def test_what_a_cpu_without_memory_raises_is_known() -> None:
-    with pytest.raises(RuntimeError) as caught:
-        torch.empty(2**60, dtype=torch.uint8)
-    assert is_out_of_memory(caught.value)
+    assert isinstance(attempt(lambda: torch.empty(2**60, dtype=torch.uint8), CPU), OutOfMemory)
 
 
 def test_threads_are_set_and_told() -> None:
@@ -193,5 +226,5 @@ def test_a_decoding_batch_holds_a_long_line_and_its_beams() -> None:
 
 
 def test_where_cublas_has_no_memory_memory_has_run_out() -> None:
-    assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
-    assert not is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"))
+    assert runs_out(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
+    assert not runs_out(RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"))

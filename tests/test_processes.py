@@ -30,7 +30,7 @@ def test_nobody_goes_on_before_all_have_met(last: int) -> None:
         if process.rank == last:
             time.sleep(0.3)
         events.append("comes")
-        process.meet()
+        process.barrier()
         events.append("goes on")
 
     in_each(meets)
@@ -64,7 +64,7 @@ def test_who_waits_for_a_process_that_has_failed_is_told() -> None:
             process.note_failure()
             return
         with pytest.raises(ProcessError) as error:
-            process.meet()
+            process.barrier()
         told.append(str(error.value))
 
     in_each(fails)
@@ -74,7 +74,23 @@ def test_who_waits_for_a_process_that_has_failed_is_told() -> None:
     ]
 
 
+def test_when_the_main_process_fails_the_others_end_and_leave_the_word_to_it() -> None:
+    ended: list[int] = []
+
+    def fails(process: Processes) -> None:
+        if process.rank == 0:
+            assert isinstance(process, _Group)
+            process.note_failure()
+            return
+        with pytest.raises(SystemExit) as end:
+            process.broadcast(bytes)
+        ended.append(end.value.code)
+
+    in_each(fails)
+    assert ended == [1, 1]
+
+
 def test_one_process_alone_waits_for_nobody() -> None:
     alone = Processes()
-    alone.meet()
+    alone.barrier()
     assert alone.main_first(lambda: 7) == 7

@@ -199,19 +199,41 @@ def test_samples_of_a_hundred_million_steps_are_later_than_those_of_fewer(run: R
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(run: RunDir) -> None:
-    run.take(may_hold_run=False)
-    other = RunDir(run.path)
-    with pytest.raises(ConfigError, match=r"another process is training in .*: wait for its end, or choose another"):
-        other.take(may_hold_run=True)
-    run.release()
-    other.take(may_hold_run=True)
-    other.release()
+    with run.locked():
+        with pytest.raises(ConfigError, match=r"another process is training in .*: wait for its end, or choose"):
+            RunDir(run.path).locked().__enter__()
+        assert run.path.is_dir()
+    with RunDir(run.path).locked():
+        pass
 
 
-def test_a_run_that_has_appeared_since_the_first_look_is_not_replaced(run: RunDir, config: Config) -> None:
+@pytest.mark.parametrize("is_new", [True, False])
+def test_only_a_folder_that_was_made_to_be_locked_and_stays_empty_is_removed(
+    tmp_path: Path, config: Config, is_new: bool
+) -> None:
+    run = RunDir(tmp_path / "run")
+    if not is_new:
+        run.path.mkdir()
+    with run.locked():
+        pass
+    assert run.path.exists() != is_new
+    with run.locked():
+        run.create(config, {})
+    assert run.config.exists()
+
+
+def test_a_link_in_the_place_of_a_folder_is_removed_and_not_what_it_leads_to(
+    run: RunDir, config: Config, tmp_path: Path
+) -> None:
     run.create(config, {})
-    with pytest.raises(ConfigError, match="already holds a run"):
-        run.take(may_hold_run=False)
+    large = tmp_path / "large disk"
+    large.mkdir()
+    (large / "step-00000001.safetensors").write_text("kept")
+    (run.path / "checkpoints").symlink_to(large)
+    run.create(config, {"threads": 2})
+    assert run.read_record() == {"threads": 2}
+    assert not (run.path / "checkpoints").exists()
+    assert (large / "step-00000001.safetensors").read_text() == "kept"
 
 
 def test_a_folder_of_samples_that_was_deleted_is_there_again_after_resuming(run: RunDir, config: Config) -> None:

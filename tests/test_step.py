@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.config.schema import ModelConfig, TrainingConfig
-from transformer_cli.data.batching import Batch, Update, make_batch, micro_batches, plan_epoch
+from transformer_cli.data.batching import Batch, Update, largest_batch, make_batch, micro_batches, plan_epoch
 from transformer_cli.data.dataset import Sequences, TokenDataset
 from transformer_cli.data.tokenizer import PAD
 from transformer_cli.device import Precision
@@ -415,7 +415,7 @@ def test_a_single_pair_that_does_not_fit_is_an_error_that_names_its_length(monke
     one = updater(batch_size=BATCH_SIZE)
     before = weights(one)
     longest = max(map(PAIRS.longest, UPDATES[0]))
-    for attempt in (lambda: one.train_on(PAIRS, UPDATES[0], 1, 1e-3), lambda: one.try_largest(PAIRS, UPDATES[:1])):
+    for attempt in (lambda: one.train_on(PAIRS, UPDATES[0], 1, 1e-3), lambda: one.try_largest(PAIRS)):
         with pytest.raises(
             UserError, match=rf"a single pair of {longest} pieces does not fit into memory: lower data\.max_length"
         ):
@@ -427,7 +427,7 @@ def test_another_error_is_none_of_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(step, "batch_loss", SmallMemory(0, error=RuntimeError("mat1 and mat2 cannot be multiplied")))
     for attempt in (
         lambda: updater().train_on(PAIRS, UPDATES[0], 1, 1e-3),
-        lambda: updater().try_largest(PAIRS, UPDATES),
+        lambda: updater(batch_size=BATCH_SIZE).try_largest(PAIRS),
     ):
         with pytest.raises(RuntimeError, match="cannot be multiplied"):
             attempt()
@@ -436,13 +436,17 @@ def test_another_error_is_none_of_memory(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_largest_batch_is_tried_first_and_leaves_no_trace(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    largest = max(PAIRS.cells(group) for update in UPDATES for group in update)
-    untried, tried = updater(dropout=0.3, batch_size=BATCH_SIZE), updater(dropout=0.3, batch_size=BATCH_SIZE)
+    largest = PAIRS.cells(largest_batch(PAIRS, BATCH_SIZE, "tokens"))
+    assert largest >= max(PAIRS.cells(group) for update in UPDATES for group in update)
+    untried, tried = (
+        updater(dropout=0.3, batch_size=BATCH_SIZE, gradient_accumulation_steps=4),
+        updater(dropout=0.3, batch_size=BATCH_SIZE, gradient_accumulation_steps=4),
+    )
     before = weights(tried)
     memory = SmallMemory(10**6)
     with monkeypatch.context() as watched:
         watched.setattr(step, "batch_loss", memory)
-        tried.try_largest(PAIRS, UPDATES)
+        tried.try_largest(PAIRS)
     assert memory.seen == [largest]
     assert (tried.batch_size, caplog.messages) == (BATCH_SIZE, [])
     assert_same_bits(weights(tried), before)
@@ -458,36 +462,24 @@ def test_the_largest_batch_is_tried_first_and_leaves_no_trace(
 
 
 def test_moments_that_were_restored_are_not_made_anew() -> None:
-    one, other = updater(batch_size=BATCH_SIZE), updater(batch_size=BATCH_SIZE)
+    one, other = (
+        updater(batch_size=BATCH_SIZE, gradient_accumulation_steps=4),
+        updater(batch_size=BATCH_SIZE, gradient_accumulation_steps=4),
+    )
     one.train_on(PAIRS, UPDATES[0], 1, 1e-3)
     kept = {name: tensor.clone() for name, tensor in one.optimizer_tensors().items()}
     other.restore(kept, {})
-    other.try_largest(PAIRS, UPDATES)
+    other.try_largest(PAIRS)
     assert_same_bits(other.optimizer_tensors(), kept)
-
-
-def test_what_did_not_fit_is_given_back_once_its_error_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    # An error that is being handled holds the frames of what failed, and they hold its tensors.
-    handled: list[BaseException | None] = []
-    monkeypatch.setattr(step, "give_back_memory", lambda _: handled.append(sys.exception()))
-    for attempt in (
-        lambda one: one.train_on(PAIRS, UPDATES[0], 1, 1e-3),
-        lambda one: one.try_largest(PAIRS, UPDATES),
-    ):
-        with monkeypatch.context() as small:
-            small.setattr(step, "batch_loss", SmallMemory(BATCH_SIZE // 2))
-            attempt(updater(batch_size=BATCH_SIZE))
-    assert len(handled) >= 2
-    assert set(handled) == {None}
 
 
 def test_when_the_largest_batch_has_been_tried_no_update_runs_out_of_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = updater(batch_size=BATCH_SIZE)
+    one = updater(batch_size=BATCH_SIZE, gradient_accumulation_steps=4)
     memory = SmallMemory(BATCH_SIZE // 2)
     monkeypatch.setattr(step, "batch_loss", memory)
-    one.try_largest(PAIRS, UPDATES)
+    one.try_largest(PAIRS)
     assert gradient(one) == {}
     assert one.batch_size <= BATCH_SIZE // 2
     told, tried = len(caplog.messages), len(memory.seen)
@@ -583,11 +575,13 @@ def test_memory_that_runs_out_in_one_of_several_processes_is_an_error(monkeypatc
 
 def test_the_least_that_fits_in_one_process_holds_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     class Tighter(OneOfSeveral):
-        def least(self, value: int) -> int:
+        def min(self, value: int) -> int:
             return min(value, 17)
 
-    one = Updater(model(), TrainingConfig(batch_size=BATCH_SIZE), 7, CPU, "fp32", Tighter(0, 2))
-    one.try_largest(PAIRS, UPDATES)
+    one = Updater(
+        model(), TrainingConfig(batch_size=BATCH_SIZE, gradient_accumulation_steps=4), 7, CPU, "fp32", Tighter(0, 2)
+    )
+    one.try_largest(PAIRS)
     assert one.batch_size == 17
 
 

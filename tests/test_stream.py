@@ -335,7 +335,7 @@ class OfTwo(Processes):
     def sum(self, values: Sequence[float]) -> list[float]:
         return [value + 1 for value in values]
 
-    def to_main(self, words: bytes) -> list[bytes]:
+    def gather(self, words: bytes) -> list[bytes]:
         return [words, words]
 
 

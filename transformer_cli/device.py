@@ -2,8 +2,10 @@
 
 import ctypes
 import re
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, TypeVar
 
 import torch
 
@@ -13,6 +15,7 @@ Precision = Literal["fp32", "bf16", "fp16"]
 PrecisionName = Literal["auto", "fp32", "bf16", "fp16"]
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
+T = TypeVar("T")
 
 # Parameters of mallopt, from <malloc.h>, and the number of bytes to keep.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -77,23 +80,42 @@ def autocast(device: torch.device, precision: Precision) -> torch.autocast:
     return torch.autocast(device.type, DTYPES[precision], enabled=precision != "fp32")
 
 
-def is_out_of_memory(error: Exception) -> bool:
+@dataclass(frozen=True)
+class OutOfMemory:
+    """The outcome of a computation that ran out of memory; `missing` says how much more it asked for, as words to
+    append, if that is known."""
+
+    missing: str
+
+
+def attempt(compute: Callable[[], T], device: torch.device) -> T | OutOfMemory:
+    """The result of `compute`, or OutOfMemory, when all memory of the failed computation is free again."""
+    try:
+        return compute()
+    except (RuntimeError, MemoryError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        outcome = OutOfMemory(_memory_asked_for(error))
+    # Only here: an error that is being handled holds the frames of what failed, and these hold its tensors.
+    _give_back_memory(device)
+    return outcome
+
+
+def _is_out_of_memory(error: Exception) -> bool:
     """Whether a device has run out of memory. PyTorch's CPU allocator and cuBLAS have no exception class for it."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(
         words in str(error) for words in ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
     )
 
 
-def give_back_memory(device: torch.device) -> None:
-    """Free the memory of a failed attempt, and take it out of the peak statistics. Call this after the error has been
-    handled, since the error holds that memory, too."""
+def _give_back_memory(device: torch.device) -> None:
+    """Free the memory of a failed attempt, and take it out of the peak statistics."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def memory_asked_for(error: Exception) -> str:
-    """The amount of memory that was missing, as words to append; empty if an out-of-memory error does not say."""
+def _memory_asked_for(error: Exception) -> str:
     asked = re.search(r"tried to allocate ([\d.]+) ?(bytes|\w?iB)", str(error), re.IGNORECASE)
     if asked is None:
         return ""

@@ -261,16 +261,16 @@ def test_a_folder_in_which_another_process_trains_is_left_alone(train: Command, 
     run = tmp_path / "run"
     assert train(small, run, "training.max_steps=2").returncode == 0
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    other = RunDir(run)
-    other.take(may_hold_run=True)
-    try:
+    with RunDir(run).locked():
         for flags in (["--overwrite"], ["--resume"]):
             done = train(small, run, "training.max_steps=4", flags=flags)
             assert done.returncode == 2
-            assert f"error: another process is training in {run}" in done.stderr
+            # Before anything of the run is read: the other process may still add to it.
+            assert done.stderr.splitlines() == [
+                f"error: another process is training in {run}: wait for its end, or choose another folder with "
+                "--run-dir"
+            ]
         assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    finally:
-        other.release()
     assert train(small, run, "training.max_steps=4", flags=["--resume"]).returncode == 0
 
 

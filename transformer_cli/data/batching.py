@@ -44,14 +44,11 @@ class Batch(NamedTuple):
 class Plan(Sequence[Update]):
     """The updates of an epoch, built on access: a list of all of them would be millions of small arrays."""
 
-    def __init__(
-        self, order: Indices, bounds: Indices, longest: Indices, groups: Indices, update_bounds: Indices
-    ) -> None:
-        """`order` holds the indices of the pairs. Group g is order[bounds[g] : bounds[g + 1]], and its longest side has
-        length longest[g]. Update u is groups[update_bounds[u] : update_bounds[u + 1]]."""
+    def __init__(self, order: Indices, bounds: Indices, groups: Indices, update_bounds: Indices) -> None:
+        """`order` holds the indices of the pairs. Group g is order[bounds[g] : bounds[g + 1]]. Update u is
+        groups[update_bounds[u] : update_bounds[u + 1]]."""
         self._order = order
         self._bounds = bounds
-        self._longest = longest
         self._groups = groups
         self._update_bounds = update_bounds
 
@@ -74,17 +71,6 @@ class Plan(Sequence[Update]):
         groups = self._groups[self._update_bounds[i] : self._update_bounds[i + 1]]
         return [self._order[self._bounds[group] : self._bounds[group + 1]] for group in groups]
 
-    def largest(self, batch_size: int, batch_type: BatchType, processes: int = 1) -> Update:
-        """The update with the largest micro-batch, in cells, that `micro_batches` makes; approximately, as it does not
-        build them."""
-        rows, longest = np.diff(self._bounds)[self._groups], self._longest[self._groups]
-        fitting = np.maximum(batch_size // longest, 1) if batch_type == "tokens" else np.int64(batch_size)
-        counts = np.diff(self._update_bounds)
-        multiples = np.repeat(processes // np.gcd(processes, counts), counts)
-        parts = np.minimum(-(-rows // (fitting * multiples)) * multiples, rows)
-        group = np.argmax(-(-rows // parts) * longest)
-        return self[int(np.searchsorted(self._update_bounds, group, side="right")) - 1]
-
 
 def plan_epoch(dataset: TokenDataset, update_size: int, batch_type: BatchType, seed: int, epoch: int) -> Plan:
     """Plan the updates of an epoch: sort pairs by length into groups, and draw groups in random order.
@@ -101,12 +87,31 @@ def plan_epoch(dataset: TokenDataset, update_size: int, batch_type: BatchType, s
     # lengths has similar sources where they meet.
     order = shuffled[np.lexsort((np.where(target % 2, source, ~source)[shuffled], target[shuffled]))]
     sizes = np.maximum(source, target)[order] + 1
-    most = max(_GROUPS, -(-update_size // _LARGEST_GROUP)) if batch_type == "tokens" else _GROUPS
-    bounds = _bounds(sizes, max(update_size // most, 1), batch_type)
+    bounds = _bounds(sizes, group_size(update_size, batch_type), batch_type)
     longest = np.maximum.reduceat(sizes, bounds[:-1]).astype(np.int64)
     taken = np.diff(bounds) * (longest if batch_type == "tokens" else 1)
     groups = random.permutation(len(longest))
-    return Plan(order, bounds, longest, groups, _full(taken[groups].tolist(), update_size))
+    return Plan(order, bounds, groups, _full(taken[groups].tolist(), update_size))
+
+
+def group_size(update_size: int, batch_type: BatchType) -> int:
+    """The maximum size of a group in updates of a size: cells (`tokens`) or pairs."""
+    most = max(_GROUPS, -(-update_size // _LARGEST_GROUP)) if batch_type == "tokens" else _GROUPS
+    return max(update_size // most, 1)
+
+
+def largest_batch(dataset: TokenDataset, size: int, batch_type: BatchType) -> Indices:
+    """The pairs of a batch with the most cells that a size allows; of several, the one with the longest pairs. No pairs
+    if the dataset has none."""
+    lengths = np.maximum(dataset.source.every_length(), dataset.target.every_length()).astype(np.int64) + 1
+    order = np.argsort(lengths, kind="stable")
+    longest = lengths[order]
+    fitting = np.maximum(size // longest, 1) if batch_type == "tokens" else np.full(len(order), size)
+    rows = np.minimum(fitting, np.arange(1, len(order) + 1))  # of the batch that ends with each pair
+    if not len(rows):
+        return order
+    last = len(rows) - 1 - int(np.argmax((rows * longest)[::-1]))
+    return order[last + 1 - rows[last] : last + 1]
 
 
 def _chosen(corpora: Sequence[CorpusPart], seed: int, epoch: int) -> Indices:

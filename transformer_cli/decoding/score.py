@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import torch
@@ -12,7 +13,7 @@ from transformer_cli.data.corpus import Pair
 from transformer_cli.data.tokenizer import BOS, EOS, PAD
 from transformer_cli.decoding.hypotheses import NO_PROBABILITIES
 from transformer_cli.decoding.translator import DEFAULT_BATCH_SIZE, Translator
-from transformer_cli.device import give_back_memory, is_out_of_memory, memory_asked_for
+from transformer_cli.device import OutOfMemory, attempt
 from transformer_cli.errors import LineError, UserError
 from transformer_cli.log import LOGGER
 from transformer_cli.model.masks import padding_mask, target_mask
@@ -51,21 +52,16 @@ def score(translator: Translator, pairs: Iterable[Pair], batch_size: int = DEFAU
             longest = max(len(sources[waiting[0]]), len(targets[waiting[0]])) + 1
             size = max(1, min(batch_size, cells // longest))
             batch = waiting[:size]
-            try:
-                found = list(score_ids(translator, [sources[i] for i in batch], [targets[i] for i in batch]))
+            sides = [sources[i] for i in batch], [targets[i] for i in batch]
+            found = attempt(partial(score_ids, translator, *sides), translator.device)
+            if not isinstance(found, OutOfMemory):
                 scores |= zip(batch, found, strict=True)
                 waiting = waiting[size:]
                 continue
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                if len(batch) == 1:
-                    number = first - len(window) + batch[0]
-                    raise LineError(
-                        number, f"has {longest - 1} pieces, which do not fit into memory{memory_asked_for(error)}"
-                    ) from error
+            if len(batch) == 1:
+                number = first - len(window) + batch[0]
+                raise LineError(number, f"has {longest - 1} pieces, which do not fit into memory{found.missing}")
             cells = len(batch) * longest // 2
-            give_back_memory(translator.device)
             LOGGER.warning("out of memory with %d pairs at once: from here on about half as many", len(batch))
         if not all(math.isfinite(one.log_prob) for one in scores.values()):
             raise UserError(NO_PROBABILITIES)
@@ -90,7 +86,7 @@ def _check_positions(
 @torch.inference_mode()
 def score_ids(
     translator: Translator, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
-) -> Iterator[Score]:
+) -> list[Score]:
     """The scores of pairs of piece ids, computed as one batch."""
     device = translator.device
     translator.model.eval()
@@ -101,6 +97,8 @@ def score_ids(
         hidden = translator.model(src, padding_mask(src, PAD), tgt_in, target_mask(tgt_in, PAD))
         log_probs = translator.model.project(hidden).log_softmax(-1, dtype=torch.float32)  # (B, T, V)
     of_gold = log_probs.gather(2, tgt_out.unsqueeze(2)).squeeze(2)  # (B, T)
+    scores = []
     for ids, row in zip(targets, of_gold.tolist(), strict=True):
         token_log_probs = tuple(row[: len(ids) + 1])
-        yield Score(tuple(ids), token_log_probs, sum(token_log_probs))
+        scores.append(Score(tuple(ids), token_log_probs, sum(token_log_probs)))
+    return scores

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, count, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,17 +25,16 @@ from transformer_cli.decoding.sampling import Sampling, sample
 from transformer_cli.decoding.search import SearchOptions, StepModel, beam_search
 from transformer_cli.device import (
     DTYPES,
+    OutOfMemory,
     Precision,
     PrecisionName,
+    attempt,
     attention_form,
     autocast,
     choose_device,
     decoding_cells,
     decoding_precision,
-    give_back_memory,
-    is_out_of_memory,
     keep_freed_memory,
-    memory_asked_for,
 )
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, LineError
 from transformer_cli.languages import separator
@@ -232,18 +232,13 @@ class Translator:
         while waiting:
             longest = len(lines[waiting[0]].source) + 1
             batch = [lines[i] for i in waiting[: max(1, min(batch_size, self._cells // (longest * rows)))]]
-            try:
-                found = self._search(step_model, batch, decoding, sampling)
-                for i, hypotheses in zip(waiting, found, strict=False):
-                    translations[i] = [self._as_translation(lines[i], hypothesis) for hypothesis in hypotheses]
-                del waiting[: len(batch)]
+            found = attempt(partial(self._search, step_model, batch, decoding, sampling), self.device)
+            if isinstance(found, OutOfMemory):
+                self._use_less(batch, len(batch) * longest * rows, found)
                 continue
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                reason = memory_asked_for(error)
-            self._use_less(batch, len(batch) * longest * rows, reason)
-            give_back_memory(self.device)
+            for i, hypotheses in zip(waiting, found, strict=False):
+                translations[i] = [self._as_translation(lines[i], hypothesis) for hypothesis in hypotheses]
+            del waiting[: len(batch)]
         return iter(translations)
 
     def _parts(self, line: Line) -> list[Line]:
@@ -263,12 +258,12 @@ class Translator:
         parts = [Line(line.number, line.source[start:end], []) for start, end in pairwise(bounds)]
         return [parts[0]._replace(prefix=line.prefix), *parts[1:]]
 
-    def _use_less(self, batch: list[Line], cells: int, reason: str) -> None:
+    def _use_less(self, batch: list[Line], cells: int, outcome: OutOfMemory) -> None:
         """Halve the batches from now on; LineError when the batch was a single line."""
         if len(batch) == 1:
             raise LineError(
                 batch[0].number,
-                f"has {len(batch[0].source)} pieces, which do not fit into memory{reason}: use a smaller "
+                f"has {len(batch[0].source)} pieces, which do not fit into memory{outcome.missing}: use a smaller "
                 "--beam-size, or split the line (--split-sentences)",
             )
         self._cells = cells // 2

@@ -26,13 +26,12 @@ from transformer_cli.log import LOGGER
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.training.alarms import Alarms
 from transformer_cli.training.distributed import Processes, started
-from transformer_cli.training.feed import update_size
 from transformer_cli.training.job import build_model, make_sampler
 from transformer_cli.training.pictures import check_tensorboard
 from transformer_cli.training.resume import weights_to_start_from
 from transformer_cli.training.run_dir import RunDir
 from transformer_cli.training.schedule import peak_rate
-from transformer_cli.training.step import Updater
+from transformer_cli.training.step import Updater, update_size
 from transformer_cli.training.validate import Validator, score_texts
 
 _TIMED_UPDATES = 8
@@ -79,7 +78,7 @@ def check(config: Config, run_dir: Path, threads: int | None) -> Iterator[str]:
     settings = config.training
     # Each process plans its own updates of a stream, smaller by the number of processes.
     sharing, bringing = (processes, 1) if prepared.stream is None else (1, processes)
-    updates = plan_epoch(dataset, update_size(config) // bringing, settings.batch_type, config.seed, 0)
+    updates = plan_epoch(dataset, update_size(settings) // bringing, settings.batch_type, config.seed, 0)
     model = build_model(config, base, tokenizers, device, precision)
     shared_by = Processes()
     shared_by.count = sharing
@@ -95,8 +94,7 @@ def check(config: Config, run_dir: Path, threads: int | None) -> Iterator[str]:
     yield from _parameters(model)
     yield f"learning rate   at most {peak_rate(config):.2e}"
 
-    largest = updater.try_largest(dataset, [updates.largest(settings.batch_size, settings.batch_type, sharing)])
-    assert largest is not None, "an update has pairs"
+    largest = updater.try_largest(dataset)
     size = f"{len(largest):,} pairs of up to {dataset.sizes(largest).max()} pieces"
     weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     yield f"memory          {_peak_memory(device)} at the largest batch, {size}"

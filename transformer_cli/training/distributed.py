@@ -30,7 +30,7 @@ _SLOW_PEER_LOST_AFTER = timedelta(minutes=10)  # the same, if one may wait for t
 _STARTED_WITHIN = timedelta(minutes=10)
 _POLL_SECONDS = 0.05
 _LAST_WORDS = "last-words"
-_FAILED = "failed"
+_FAILED, _MAIN = "failed", b"0"  # the key that says which process has failed, and the main one's rank
 _LAST_WORDS_WITHIN = 10.0  # seconds for the main process to meet the same error
 
 T = TypeVar("T")
@@ -78,32 +78,33 @@ class Processes:
         """Each value summed over the processes (fp64)."""
         return list(values)
 
-    def least(self, value: int) -> int:
+    def min(self, value: int) -> int:
         """The minimum of the processes' values."""
         return value
 
-    def from_main(self, make: Callable[[], bytes]) -> bytes:
+    def broadcast(self, make: Callable[[], bytes]) -> bytes:
         """Call `make` in the main process only and broadcast the result; the others wait as long as it takes."""
         return make()
 
-    def to_main(self, words: bytes) -> list[bytes]:
+    def gather(self, words: bytes) -> list[bytes]:
         """Gather the message of every process in the main one, in rank order; the others get an empty list."""
         return [words]
 
-    def meet(self) -> None:
-        """Wait until all processes are here: a barrier that, unlike a collective, has no timeout."""
-        self.to_main(b"")
-        self.from_main(bytes)
+    def barrier(self) -> None:
+        """Wait until all processes are here; unlike in a collective, there is no timeout."""
+        self.gather(b"")
+        self.broadcast(bytes)
+        self.gather(b"")  # the main process goes on last: its end may be that of the store
 
     def main_first(self, make: Callable[[], T]) -> T:
         """Call `make` in the main process first, then in the others, which reuse the files it has left on disk. All
         return together; where it can leave none, the others take as long again."""
         if not self.is_main:
-            self.from_main(bytes)
+            self.broadcast(bytes)
         made = make()
         if self.is_main:
-            self.from_main(bytes)
-        self.meet()
+            self.broadcast(bytes)
+        self.barrier()
         return made
 
 
@@ -146,44 +147,44 @@ class _Group(Processes):
         summed: list[float] = total.tolist()
         return summed
 
-    def least(self, value: int) -> int:
+    def min(self, value: int) -> int:
         smallest = torch.tensor(value, device=self.exchange_device)
         dist.all_reduce(smallest, dist.ReduceOp.MIN)
         return int(smallest)
 
-    def from_main(self, make: Callable[[], bytes]) -> bytes:
+    def broadcast(self, make: Callable[[], bytes]) -> bytes:
         self.turn += 1
-        key = f"from-main-{self.turn}"
+        key = f"broadcast-{self.turn}"
         if self.is_main:
             made = make()
-            self._say(key, made)
+            self._set(key, made)
             return made
-        return self._heard(key)
+        return self._wait_for(key)
 
-    def to_main(self, words: bytes) -> list[bytes]:
+    def gather(self, words: bytes) -> list[bytes]:
         self.turn += 1
         if not self.is_main:
-            self._say(f"to-main-{self.turn}-{self.rank}", words)
+            self._set(f"gather-{self.turn}-{self.rank}", words)
             return []
-        return [words, *(self._heard(f"to-main-{self.turn}-{rank}") for rank in range(1, self.count))]
+        return [words, *(self._wait_for(f"gather-{self.turn}-{rank}") for rank in range(1, self.count))]
 
-    def _say(self, key: str, words: bytes) -> None:
+    def _set(self, key: str, words: bytes) -> None:
         self.store.set(key, words)  # type: ignore[arg-type]  # its annotation says str; it accepts bytes, too
 
-    def _heard(self, key: str) -> bytes:
-        # Not a collective: those time out after a minute, and a validation may take longer. Polling, unlike a blocking
-        # wait, lets torchrun end this process when the main one has failed.
+    def _wait_for(self, key: str) -> bytes:
+        # Not a collective: those time out after a minute, and a validation may take longer.
         while not self.store.check([key]):
             if self.store.check([_FAILED]):
+                if bytes(self.store.get(_FAILED)) == _MAIN:
+                    raise SystemExit(UserError.exit_code)  # without a word: the main process says why
                 raise ProcessError(_lost(self.rank))
             time.sleep(_POLL_SECONDS)
         return bytes(self.store.get(key))
 
     def note_failure(self) -> None:
-        """Tell the processes that wait for this one that it has failed; a failed main process needs no notice."""
-        if not self.is_main:
-            with suppress(RuntimeError):  # the main process has gone, and the store with it
-                self.store.set(_FAILED, b"")  # type: ignore[arg-type]
+        """Tell the processes that wait for this one that it has failed."""
+        with suppress(RuntimeError):  # the main process has gone, and the store with it
+            self._set(_FAILED, str(self.rank).encode())
 
     def is_said_by_main(self, words: str) -> bool:
         """Whether the main process fails with the same error text, within some seconds."""

@@ -23,6 +23,7 @@ from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.log import LOGGER
 from transformer_cli.training.distributed import Processes
 from transformer_cli.training.state import TrainingState
+from transformer_cli.training.step import update_size
 
 
 class Feed(Protocol):
@@ -38,9 +39,6 @@ class Feed(Protocol):
     @property
     def dataset(self) -> TokenDataset:
         """The dataset of the next update."""
-
-    def largest(self, state: TrainingState, batch_size: int) -> list[Update]:
-        """The update of `dataset` with the largest micro-batch, in a list; an empty list if there is none."""
 
     def next(self, state: TrainingState) -> tuple[TokenDataset, Update]:
         """The next update and the dataset that it indexes; an update of a stream may have no pairs."""
@@ -73,11 +71,6 @@ class Planned:
         self._sampler = sampler
         self._plan: tuple[int, Plan] | None = None  # epoch and its plan
 
-    def largest(self, state: TrainingState, batch_size: int) -> list[Update]:
-        """See `Feed`."""
-        batch_type = self._config.training.batch_type
-        return [self._of(state.epoch).largest(batch_size, batch_type, self.shared_by.count)]
-
     def next(self, state: TrainingState) -> tuple[TokenDataset, Update]:
         """See `Feed`."""
         update = self._of(state.epoch)[state.update_in_epoch]
@@ -102,7 +95,7 @@ class Planned:
     def _of(self, epoch: int) -> Plan:
         if self._plan is None or self._plan[0] != epoch:
             settings, seed = self._config.training, self._config.seed
-            plan = plan_epoch(self.dataset, update_size(self._config), settings.batch_type, seed, epoch)
+            plan = plan_epoch(self.dataset, update_size(self._config.training), settings.batch_type, seed, epoch)
             self._plan = epoch, plan
         return self._plan[1]
 
@@ -131,7 +124,7 @@ class Streamed:
         self._sampler = sampler
         self._threads = threads
         self._group = group
-        self._size = max(update_size(config) // group.count, 1)
+        self._size = max(update_size(config.training) // group.count, 1)
         self._background = ThreadPoolExecutor(1, "stream")
         saved = state.stream[group.rank] if state.stream else None
         place = Place(state.epoch) if saved is None else Place.from_plain(saved["place"])
@@ -140,10 +133,6 @@ class Streamed:
         else:
             self._begin(place)
             self._number = saved["update"]
-
-    def largest(self, state: TrainingState, batch_size: int) -> list[Update]:
-        """See `Feed`."""
-        return [] if self._plan is None else [self._plan.largest(batch_size, self._config.training.batch_type)]
 
     def next(self, state: TrainingState) -> tuple[TokenDataset, Update]:
         """See `Feed`."""
@@ -173,7 +162,7 @@ class Streamed:
     def places(self) -> list[dict[str, Any]]:
         """See `Feed`."""
         own = {"place": self._place.to_plain(), "update": self._number}
-        return [json.loads(words) for words in self._group.to_main(json.dumps(own).encode())]
+        return [json.loads(words) for words in self._group.gather(json.dumps(own).encode())]
 
     def close(self) -> None:
         """See `Feed`."""
@@ -216,11 +205,6 @@ class Streamed:
         chance = np.random.SeedSequence([self._config.seed, epoch, number, self._group.rank])
         seed = int(chance.generate_state(1, np.uint64)[0])
         return plan_epoch(window.dataset, self._size, self._config.training.batch_type, seed, epoch)
-
-
-def update_size(config: Config) -> int:
-    """Size of an update, in cells or pairs."""
-    return config.training.batch_size * config.training.gradient_accumulation_steps
 
 
 def check_processes(state: TrainingState, group: Processes) -> None:

@@ -1,5 +1,6 @@
 """A prepared run and the work between its updates: validate, save, log, warn."""
 
+import json
 import logging
 import math
 import os
@@ -23,11 +24,11 @@ from transformer_cli.data.sampling import Sampler
 from transformer_cli.data.tokenizer import PAD, Tokenizers
 from transformer_cli.decoding.translator import Translator, load_model, load_tokenizers
 from transformer_cli.device import (
+    OutOfMemory,
     Precision,
+    attempt,
     attention_form,
     decoding_precision,
-    is_out_of_memory,
-    memory_asked_for,
     set_threads,
     training_precision,
 )
@@ -90,23 +91,24 @@ class Job:
         ended = state.stop_reason(settings) is not None
         if state.step == 0 or not (state.step % settings.valid_steps == 0 or ended) or str(state.step) in state.scores:
             return False
-        found, score = None, b""
+        found = None
         if self.group.is_main:
             with suppress(Stopped), stop.let_through():
                 found = self.validator.validate(self.translator)
-                score = repr(found.by(settings.best_metric)).encode()
         # The main process decides for all: a stop request to another one takes effect at the next step.
-        score = self.group.from_main(lambda: score)
-        if not score:
-            self.group.least(0)  # barrier: all know before the main process may end, and its store with it
+        own = None if found is None else found.by(settings.best_metric)
+        score = json.loads(self.group.broadcast(lambda: json.dumps(own).encode()))
+        if score is None:
+            self.group.barrier()
             raise Stopped(stop.signal or signal.SIGTERM)
-        is_best = state.record_validation(float(score))
+        is_best = state.record_validation(score)
         if found is not None:
             self.metrics.write("valid", {"step": state.step, "epoch": state.current_epoch, **found.event()})
             LOGGER.info("step %d  %s%s", state.step, found.in_words(), "  (best)" if is_best else "")
             found.write_samples(self.run.samples_path(state.step))
             self.warn(self.alarms.at_validation(state.step, found))
-        self.group.from_main(lambda: self.pictures.draw_if_due(self.translator))  # may outlast a collective's timeout
+            self.pictures.draw_if_due(self.translator)
+        self.group.barrier()  # drawing may outlast a collective's timeout
         return True
 
     def save_if_due(self, stopping: bool) -> None:
@@ -123,8 +125,7 @@ class Job:
                 # After the checkpoint, so that the model is never newer than the one a killed run resumes from.
                 if is_best:
                     checkpoint.write(self.run.model, self.translator.as_file({"kind": "best", "step": state.step}))
-            self.group.from_main(bytes)  # writing may outlast a collective's timeout
-            self.group.least(0)  # barrier: all know before the main process may end
+            self.group.barrier()  # writing may outlast a collective's timeout
 
     def _save(self, due: bool) -> None:
         state, settings = self.state, self.config.training
@@ -193,14 +194,13 @@ def prepare(
     run: RunDir,
     device: torch.device,
     resume: bool,
-    overwrite: bool,
     threads: int | None,
     command: Sequence[str],
     group: Processes,
     log: RunLog,
 ) -> Job:
-    """Read, tokenise, build and restore all that training needs. UserError for unusable input; the run directory stays
-    unchanged until the data and the model are ready.
+    """Read, tokenise, build and restore all that training needs. UserError for unusable input; the files in the run
+    directory stay unchanged until the data and the model are ready.
     """
     config, threads, saved, base, state, record = _starting_point(config, run, resume, threads, group)
 
@@ -228,7 +228,7 @@ def prepare(
         # The model and its optimizer.
         settings = config.training
         model = build_model(config, base, tokenizers, device, precision)
-        group.meet()  # before the first collective, which has a short timeout
+        group.barrier()  # before the first collective, which has a short timeout
         updater = Updater(model, settings, config.seed, device, precision, group, feed.shared_by)
         if saved is not None:
             updater.restore(saved.optimizer, state.loss_scale)
@@ -238,9 +238,6 @@ def prepare(
         )
 
         # The run directory.
-        on_error.callback(run.release)
-        if group.is_main:
-            run.take(may_hold_run=resume or overwrite)
         if group.is_main and saved is None:
             record = describe_environment(command, str(device), used_threads, group.count) | {"data": files}
             if feed.counts is not None:
@@ -262,7 +259,7 @@ def prepare(
         )
         if group.is_main:
             job.warn(alarms.at_start(feed.dataset, validator.dataset))
-        group.meet()  # the main process had more to do
+        group.barrier()  # the main process had more to do
         on_error.pop_all()
     return job
 
@@ -279,7 +276,7 @@ class _Start(NamedTuple):
 
 
 def _starting_point(config: Config, run: RunDir, resume: bool, threads: int | None, group: Processes) -> _Start:
-    found = group.from_main(lambda: str((resume and newest_checkpoint(run)) or "").encode()).decode()
+    found = group.broadcast(lambda: str((resume and newest_checkpoint(run)) or "").encode()).decode()
     if not found:
         base = weights_to_start_from(config)
         return _Start(config if base is None else base.config, threads, None, base, TrainingState(), {})
@@ -295,7 +292,7 @@ def _starting_point(config: Config, run: RunDir, resume: bool, threads: int | No
 
 def _train_tokenizers(prepared: Preparation, group: Processes) -> Tokenizers:
     """Train in the main process and broadcast: another machine might train different tokenizers."""
-    return Tokenizers.unpacked(group.from_main(lambda: prepared.tokenizers().packed()))
+    return Tokenizers.unpacked(group.broadcast(lambda: prepared.tokenizers().packed()))
 
 
 def _feed(
@@ -324,20 +321,19 @@ def build_model(
     """The model to train: from random weights, or from those of `base`."""
     form = attention_form(device, precision)
     vocabularies = tokenizers.source.vocab_size, tokenizers.target.vocab_size
-    try:
-        if base is None:
-            torch.manual_seed(derived_seed(config.seed))
-            model = Transformer(config.model, *vocabularies, pad=PAD, form=form)
-        else:
-            model = load_model(base, tokenizers, form)
-        model = model.to(device)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
+
+    def build() -> Transformer:
+        if base is not None:
+            return load_model(base, tokenizers, form).to(device)
+        torch.manual_seed(derived_seed(config.seed))
+        return Transformer(config.model, *vocabularies, pad=PAD, form=form).to(device)
+
+    model = attempt(build, device)
+    if isinstance(model, OutOfMemory):
         raise UserError(
-            f"the model does not fit into memory{memory_asked_for(error)}: lower model.d_model, model.ffn_dim or the "
-            "number of layers, or tokenizer.vocab_size"
-        ) from error
+            f"the model does not fit into memory{model.missing}: lower model.d_model, model.ffn_dim or the number of "
+            "layers, or tokenizer.vocab_size"
+        )
     if config.training.activation_checkpointing:
         model.checkpoint_activations()
     if config.training.compile:

@@ -10,6 +10,7 @@ import shlex
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from transformer_cli.config.schema import Config
@@ -42,13 +43,14 @@ def train(
     """
     device = choose_device(config.device)
     slow = config.data.stream is not None or config.training.compile
-    with processes(device.type, slow) as group, RunLog() as log:
-        run = RunDir(run_dir)
+    run = RunDir(run_dir)
+    with processes(device.type, slow) as group, RunLog() as log, ExitStack() as locks:
         if group.is_main:
             run.refuse_if_unusable()
+            locks.enter_context(run.locked())
             if not overwrite and not resume:
                 refuse_if_taken(run_dir)
-        job = prepare(config, run, device, resume, overwrite, threads, command, group, log)
+        job = prepare(config, run, device, resume, threads, command, group, log)
         try:
             with StopRequests() as stop:  # before this a signal ends the process at once: nothing is lost
                 _train(job, stop)
@@ -59,7 +61,6 @@ def train(
             raise Stopped(stopped.signal, _how_to_go_on(job.state.step, command, group.count)) from None
         finally:
             job.feed.close()
-            run.release()
 
 
 def _train(job: Job, stop: StopRequests) -> None:
@@ -74,7 +75,7 @@ def _train(job: Job, stop: StopRequests) -> None:
 
     with Progress(settings.max_steps, state.step, shown=group.is_main) as progress:
         if not state.stop_reason(settings):
-            job.updater.try_largest(job.feed.dataset, job.feed.largest(state, job.updater.batch_size))
+            job.updater.try_largest(job.feed.dataset)
         while not state.stop_reason(settings):
             started = time.monotonic()
             rate = learning_rate(state.step + 1, job.config)

@@ -61,13 +61,12 @@ class Pictures:
             self._read = file.tell()
             self._writer.flush()
 
-    def draw_if_due(self, translator: Translator) -> bytes:
+    def draw_if_due(self, translator: Translator) -> None:
         """Redraw report.html, unless training or the last drawing is so recent that drawing would exceed its share of
-        the time. Returns b"", for `Processes.from_main`."""
+        the time."""
         self.follow()
         if time.monotonic() >= self._not_before:
             self._draw(translator, {})
-        return b""
 
     def draw_at_end(self, translator: Translator, tests: Mapping[str, Sequence[Pair]]) -> None:
         """Draw report.html with the test results."""

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -38,7 +39,6 @@ from transformer_cli.run_files import (
     holds_run,
     list_checkpoints,
     read_record,
-    refuse_if_taken,
     replace_text,
 )
 
@@ -80,7 +80,6 @@ class RunDir:
         self.test = path / "test"
         self.report = path / REPORT_NAME
         self.tensorboard = path / "tensorboard"
-        self._lock: int | None = None
 
     def refuse_if_unusable(self) -> None:
         """ConfigError if the path or a parent is a file, or if files other than a run's have the names of ours."""
@@ -94,37 +93,38 @@ class RunDir:
                 "replace that: choose another folder with --run-dir"
             )
 
-    def take(self, may_hold_run: bool) -> None:
-        """Lock the folder for this process, until `release` or its end. ConfigError if another process trains in it, or
-        if it holds a run that has appeared meanwhile and `may_hold_run` is false."""
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training in the folder, which is made for that if need be, and removed again if it
+        stays empty. ConfigError if another process is training in it."""
+        is_new = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
-        if fcntl is not None:
-            self._lock = os.open(self.path, os.O_RDONLY)
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self.release()
-                raise ConfigError(
-                    f"another process is training in {self.path}: wait for its end, or choose another folder with "
-                    "--run-dir"
-                ) from None
-            except OSError as error:  # a file system without locks
-                LOGGER.debug("%s cannot be locked (%s)", self.path, error.strerror)
-        if not may_hold_run:
-            refuse_if_taken(self.path)
-
-    def release(self) -> None:
-        """Unlock the folder, if this process holds the lock."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        lock = os.open(self.path, os.O_RDONLY) if fcntl is not None else None
+        try:
+            if lock is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise ConfigError(
+                f"another process is training in {self.path}: wait for its end, or choose another folder with --run-dir"
+            ) from None
+        except OSError as error:  # a file system without locks
+            LOGGER.debug("%s cannot be locked (%s)", self.path, error.strerror)
+        try:
+            yield
+        finally:
+            if is_new:
+                with suppress(OSError):  # there are files in it
+                    self.path.rmdir()
+            if lock is not None:
+                os.close(lock)
 
     def create(self, config: Config, record: dict[str, Any]) -> None:
         """Start a new run: remove the files of an earlier one; other files are not touched."""
         remove_unfinished(self.path)
         for name in _OURS:
             old = self.path / name
-            if old.is_dir():
+            if old.is_dir() and not old.is_symlink():
                 shutil.rmtree(old)
             else:
                 old.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from inspect import unwrap
 from typing import Any, NamedTuple
 
@@ -12,16 +13,24 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.config.schema import TrainingConfig
-from transformer_cli.data.batching import Batch, Indices, Update, joined_groups, make_batch, micro_batches
+from transformer_cli.data.batching import (
+    Batch,
+    Indices,
+    Update,
+    group_size,
+    joined_groups,
+    largest_batch,
+    make_batch,
+    micro_batches,
+)
 from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.data.tokenizer import BOS, EOS, PAD
 from transformer_cli.device import (
+    OutOfMemory,
     Precision,
+    attempt,
     autocast,
-    give_back_memory,
-    is_out_of_memory,
     large_parts,
-    memory_asked_for,
 )
 from transformer_cli.errors import ProcessError, UserError
 from transformer_cli.log import LOGGER, OF_ONE_PROCESS
@@ -59,6 +68,11 @@ CrossEntropy = Callable[[Tensor, Tensor, Tensor, int, float], LossSums]
 
 # The batch of a process without pairs in an update: all must take part in the all-reduce of the gradients.
 _EMPTY = Batch(src=torch.tensor([[EOS]]), tgt_in=torch.tensor([[BOS]]), tgt_out=torch.tensor([[PAD]]))
+
+
+def update_size(config: TrainingConfig) -> int:
+    """Size of an update, in cells or pairs."""
+    return config.batch_size * config.gradient_accumulation_steps
 
 
 def batch_loss(
@@ -125,35 +139,29 @@ class Updater:
         """Run `update` on this process's share of a planned update, in smaller parts if memory runs out."""
         while True:
             parts = self.cut(dataset, update)
-            try:
-                return self.update([make_batch(dataset, part) for part in self.shared_by.share(parts)], step, rate)
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                if self.processes.count > 1:
-                    # The others may already have received part of this process's gradient.
-                    raise ProcessError(f"process {self.processes.rank} ran out of memory: {_LESS_MEMORY}") from error
-                reason = memory_asked_for(error)
-            self._halve(max(parts, key=dataset.cells), dataset, reason)
+            batches = [make_batch(dataset, part) for part in self.shared_by.share(parts)]
+            result = attempt(partial(self.update, batches, step, rate), self.device)
+            if not isinstance(result, OutOfMemory):
+                return result
+            if self.processes.count > 1:
+                # The others may already have received part of this process's gradient.
+                raise ProcessError(f"process {self.processes.rank} ran out of memory: {_LESS_MEMORY}")
+            self._halve(max(parts, key=dataset.cells), dataset, result)
 
-    def try_largest(self, dataset: TokenDataset, updates: Sequence[Update]) -> Indices | None:
-        """Run a forward and backward pass of the largest micro-batch with all memory of an update allocated, so that
-        memory runs out now or hardly ever. Return that micro-batch, or the largest part of it that fits."""
+    def try_largest(self, dataset: TokenDataset) -> Indices:
+        """Run a forward and backward pass of the largest micro-batch that the pairs could make, with all memory of an
+        update allocated, so that memory runs out now or hardly ever. Return that micro-batch, or what fits of it."""
         self._make_moments()
-        parts = [part for update in updates for part in self.cut(dataset, update)]
-        largest = max(parts, key=dataset.cells, default=None)
-        while largest is not None:
-            try:
-                self.forward_and_backward(dataset, largest)
+        while True:
+            largest = self._largest(dataset)
+            if not len(largest):
                 break
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                reason = memory_asked_for(error)
-            self._halve(largest, dataset, reason)
-            largest = max(self.cut(dataset, [largest]), key=dataset.cells)
+            outcome = attempt(partial(self.forward_and_backward, dataset, largest), self.device)
+            if outcome is None:
+                break
+            self._halve(largest, dataset, outcome)
         self.optimizer.zero_grad(set_to_none=True)
-        self.batch_size = self.processes.least(self.batch_size)
+        self.batch_size = self.processes.min(self.batch_size)
         return largest
 
     def forward_and_backward(self, dataset: TokenDataset, part: Indices) -> None:
@@ -206,6 +214,12 @@ class Updater:
             update = joined_groups(update, dataset, self.batch_size, self.config.batch_type)
         return micro_batches(update, dataset, self.batch_size, self.config.batch_type, self.shared_by.count)
 
+    def _largest(self, dataset: TokenDataset) -> Indices:
+        size = self.batch_size
+        if not large_parts(self.device, self.precision):
+            size = min(size, group_size(update_size(self.config), self.config.batch_type))
+        return largest_batch(dataset, size, self.config.batch_type)
+
     def _rank_of_several(self) -> tuple[int, ...]:
         return () if self.processes.count == 1 else (self.processes.rank,)
 
@@ -220,16 +234,15 @@ class Updater:
                     "exp_avg_sq": torch.zeros_like(parameter),
                 }
 
-    def _halve(self, part: Indices, dataset: TokenDataset, reason: str) -> None:
+    def _halve(self, part: Indices, dataset: TokenDataset, outcome: OutOfMemory) -> None:
         """Halve the micro-batches from now on, after memory ran out; UserError if the part is a single pair."""
         if len(part) == 1:
             raise UserError(
-                f"a single pair of {dataset.cells(part)} pieces does not fit into memory{reason}: lower "
+                f"a single pair of {dataset.cells(part)} pieces does not fit into memory{outcome.missing}: lower "
                 "data.max_length or the sizes of the model, or try training.activation_checkpointing"
             )
         whole = dataset.cells(part) if self.config.batch_type == "tokens" else len(part)
         self.batch_size = whole // 2
-        give_back_memory(self.device)
         LOGGER.warning(
             "out of memory with %d pairs of up to %d pieces at once: from here on an update is computed in parts of "
             "at most %d %s; its gradient stays the same",

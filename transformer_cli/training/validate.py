@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from transformer_cli.data.dataset import encode_pairs
 from transformer_cli.data.filters import FilterCounts
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.device import autocast, give_back_memory, is_out_of_memory, memory_asked_for
+from transformer_cli.device import OutOfMemory, attempt, autocast
 from transformer_cli.errors import DataError, UserError
 from transformer_cli.evaluation.scores import (
     NAMES,
@@ -31,7 +32,7 @@ from transformer_cli.evaluation.scores import (
 )
 from transformer_cli.evaluation.suspicions import suspicions_of_references
 from transformer_cli.log import LOGGER
-from transformer_cli.training.loss import LossSums, smoothed_cross_entropy
+from transformer_cli.training.loss import smoothed_cross_entropy
 from transformer_cli.training.step import batch_loss
 
 _SAMPLES = 100  # translations kept of each validation
@@ -123,36 +124,33 @@ class Validator:
         while len(order):
             sizes = self.dataset.sizes(order[: self._cells])
             part = order[cut(sizes, self._cells, "tokens")[0]]
-            try:
-                sums = self._sums(translator, part)
-                loss, nll = loss + float(sums.loss), nll + float(sums.nll)
-                order = order[len(part) :]
+            sums = attempt(partial(self._sums, translator, part), translator.device)
+            if isinstance(sums, OutOfMemory):
+                self._use_less(part, sums)
                 continue
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                reason = memory_asked_for(error)
-            self._use_less(part, reason)
-            give_back_memory(translator.device)
+            loss, nll = loss + sums[0], nll + sums[1]
+            order = order[len(part) :]
         return loss, nll, int((self.dataset.target.lengths(indices) + 1).sum())
 
-    def _use_less(self, part: Indices, reason: str) -> None:
+    def _use_less(self, part: Indices, outcome: OutOfMemory) -> None:
         """Halve the batches from now on; UserError if the batch was a single pair."""
         if len(part) == 1:
             raise UserError(
-                f"data.valid: a pair of {self.dataset.longest(part)} pieces does not fit into memory{reason}: leave "
-                "such long lines out of the validation set"
+                f"data.valid: a pair of {self.dataset.longest(part)} pieces does not fit into memory{outcome.missing}: "
+                "leave such long lines out of the validation set"
             )
         self._cells = self.dataset.cells(part) // 2
         LOGGER.warning("out of memory with %d pairs of the validation set at once: from here on fewer", len(part))
 
-    def _sums(self, translator: Translator, part: Indices) -> LossSums:
+    def _sums(self, translator: Translator, part: Indices) -> tuple[float, float]:
+        """The sums of loss and negative log-likelihood over the target tokens of a batch."""
         training = self.config.training
         batch = make_batch(self.dataset, part).to(translator.device)
         # Eager: a compiled model would be recompiled, without gradients, for the few passes of a validation.
         plain = torch.compiler.set_stance("force_eager") if training.compile else nullcontext()
         with plain, autocast(translator.device, translator.precision):
-            return batch_loss(translator.model, batch, smoothed_cross_entropy, training.label_smoothing)
+            sums = batch_loss(translator.model, batch, smoothed_cross_entropy, training.label_smoothing)
+        return float(sums.loss), float(sums.nll)
 
 
 def check_positions(config: Config, tokenizers: Tokenizers, key: str, pairs: Sequence[Pair]) -> None:
