@@ -15,13 +15,8 @@ from transformer_cli.data.cache import Cache
 from transformer_cli.errors import ConfigError
 from transformer_cli.log import Metrics
 from transformer_cli.run_files import CHECKPOINTS, checkpoint_path, list_checkpoints, refuse_if_taken
-from transformer_cli.training.run_dir import (
-    RunDir,
-    check_data_unchanged,
-    data_files,
-    describe_environment,
-    resumed_config,
-)
+from transformer_cli.training.resume import check_data_unchanged, resumed_config
+from transformer_cli.training.run_dir import RunDir, data_files, describe_environment
 
 OURS = [
     "config.yaml", "run.json", "model.safetensors", "train.log", "metrics.jsonl", "checkpoints", "samples", "test",

@@ -41,19 +41,19 @@ from transformer_cli.training.distributed import Processes
 from transformer_cli.training.feed import Feed, Planned, Streamed, check_processes
 from transformer_cli.training.pictures import Pictures, check_tensorboard
 from transformer_cli.training.resume import (
+    check_data_unchanged,
     newest_checkpoint,
     refuse_if_finished,
     restore_best,
+    resumed_config,
     threads_to_resume_with,
     weights_to_start_from,
 )
 from transformer_cli.training.run_dir import (
     RunDir,
-    check_data_unchanged,
     data_files,
     describe_environment,
     describe_text,
-    resumed_config,
 )
 from transformer_cli.training.schedule import peak_rate
 from transformer_cli.training.signals import StopRequests

@@ -1,14 +1,17 @@
 """The starting point of a run: its newest intact checkpoint, another run's weights, or random weights."""
 
 import hashlib
+import math
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from transformer_cli import checkpoint
 from transformer_cli.checkpoint import ModelFile
-from transformer_cli.config.schema import Config, Section
+from transformer_cli.config.schema import Config, HoldOut, Section
 from transformer_cli.config.yaml_text import shown
+from transformer_cli.data.split import sets_beside_training
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.errors import CheckpointError, ConfigError, NewerVersionError, NothingToDo
 from transformer_cli.log import LOGGER
@@ -16,9 +19,22 @@ from transformer_cli.run_files import checkpoint_path, list_checkpoints, locate
 from transformer_cli.training.run_dir import RunDir
 from transformer_cli.training.state import TrainingState
 
+# Keys of `training` that may change on resuming; any other change would make it another run.
+_FREE_TRAINING = {
+    "max_steps", "max_epochs", "max_hours", "patience", "log_steps", "valid_steps", "save_steps", "keep_last",
+    "keep_best", "average_last", "activation_checkpointing", "init_from", "tensorboard",
+}  # fmt: skip
+# Each of these may change, too, but not their product, which is the size of an update.
+_UPDATE_SIZE = ("batch_size", "gradient_accumulation_steps")
+# Compared by content, if at all.
+_FILES = {"data.train", "data.valid", "data.test", "data.cache_dir", "tokenizer.model", "tokenizer.target_model"}
+_FREE_SECTIONS = {"device", "decoding", "evaluation", "name"}
+
 # Keys that may differ when fine-tuning, because they do not affect the shape or meaning of the weights.
 _FREE_MODEL = {"dropout", "attention_dropout", "activation_dropout", "embedding_dropout"}
 _FREE_TOKENIZER = "sampling_alpha"
+
+S = TypeVar("S", bound=Section)
 
 
 def newest_checkpoint(run: RunDir) -> Path | None:
@@ -45,6 +61,91 @@ def newest_checkpoint(run: RunDir) -> Path | None:
         )
     LOGGER.info("%s has no checkpoint yet: starting from the beginning", run.path)
     return None
+
+
+def resumed_config(config: Config, began: Config) -> Config:
+    """The configuration to resume with: `config`, in which the values of the run replace precision `auto` and, with
+    `init_from`, the keys of `tokenizer` and `model` that `config` does not set.
+
+    `began` is the configuration in the checkpoint, since config.yaml may have been edited. ConfigError names every
+    changed key that must not change.
+    """
+    if config.precision == "auto":
+        config = config.model_copy(update={"precision": began.precision})
+    if config.training.init_from is not None:
+        came_along = {
+            "tokenizer": _overridden(began.tokenizer, config.tokenizer),
+            "model": _overridden(began.model, config.model),
+        }
+        config = config.model_copy(update=came_along)
+    changed = [
+        f"{key}: {old!r} in the run, {new!r} now"
+        for (key, old), (_, new) in zip(_fixed(began), _fixed(config), strict=True)
+        if old != new
+    ]
+    if config.training.lr_schedule == "cosine" and began.training.max_steps != config.training.max_steps:
+        changed.append(
+            f"training.max_steps: {began.training.max_steps} in the run, {config.training.max_steps} now (the cosine "
+            "schedule depends on it)"
+        )
+    if changed:
+        listed = "\n  ".join(changed)
+        raise ConfigError(
+            f"the run cannot be resumed with another configuration:\n  {listed}\nSet these back, or start a new run "
+            "with --run-dir or --overwrite"
+        )
+    for (key, old), (_, new) in zip(_limits(began), _limits(config), strict=True):
+        if old != new:
+            LOGGER.info("training.%s is %s from here on; it was %s", key, new, old)
+    return config
+
+
+def _overridden(section: S, by: S) -> S:
+    """A copy of a section in which the keys set in another one replace its own."""
+    return section.model_copy(update={key: getattr(by, key) for key in by.model_fields_set})
+
+
+def _limits(config: Config) -> list[tuple[str, Any]]:
+    """The training settings that may change. A change is logged, because a forgotten --set reverts it."""
+    return [(key, value) for key, value in config.training if key in _FREE_TRAINING and key != "init_from"]
+
+
+def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
+    """The values that must not change, without data files, which are compared by content."""
+    sets = sets_beside_training(config)
+    yield "data", {key: part.hold_out for key, part in sets.items() if isinstance(part, HoldOut)}
+    for section, value in config:
+        if section in _FREE_SECTIONS:
+            continue
+        if not isinstance(value, Section):
+            yield section, value
+            continue
+        for key, inner in value:
+            if (section == "training" and (key in _FREE_TRAINING or key in _UPDATE_SIZE)) or (
+                f"{section}.{key}" in _FILES
+            ):
+                continue
+            yield f"{section}.{key}", inner
+    yield "training." + " x ".join(_UPDATE_SIZE), math.prod(getattr(config.training, key) for key in _UPDATE_SIZE)
+
+
+def check_data_unchanged(record: dict[str, Any], files: list[dict[str, Any]]) -> None:
+    """ConfigError if a tokenizer or data file differs in content or entry from what the run began with."""
+    began = record.get("data")
+    if began is None:
+        LOGGER.warning("run.json does not tell what data the run began with; going on with the present files")
+        return
+    before, now = (
+        [(file["key"], file["bytes"], file["sha256"], file.get("entry")) for file in listed]
+        for listed in (began, files)
+    )
+    if before == now:
+        return
+    names = [file["path"] for file, old, new in zip(files, before, now, strict=False) if old != new]
+    raise ConfigError(
+        f"the data has changed since the run began ({', '.join(names) or 'another number of files'}): put it back to "
+        "resume, or start a new run with --run-dir or --overwrite"
+    )
 
 
 def refuse_if_finished(run: RunDir, record: dict[str, Any], state: TrainingState, config: Config) -> None:
@@ -96,10 +197,7 @@ def weights_to_start_from(config: Config) -> ModelFile | None:
     path = locate(config.training.init_from)
     file = checkpoint.read(path)
     began = file.config
-    differing = [
-        line for line in _differing(config.tokenizer, began.tokenizer) if line.split(":")[0] != _FREE_TOKENIZER
-    ]
-    if differing:
+    if differing := _differing(config.tokenizer, began.tokenizer, {_FREE_TOKENIZER}):
         held = ", ".join(f"{side} {_pieces(proto)}" for side, proto in file.tokenizers.items())
         raise ConfigError(
             f"training.init_from: the vocabulary of {path} ({held}) is not the one that is asked for here:\n  "
@@ -108,7 +206,7 @@ def weights_to_start_from(config: Config) -> ModelFile | None:
             "init_from to train a new one from nothing"
         )
     free = {key: getattr(config.model, key) for key in _FREE_MODEL & config.model.model_fields_set}
-    if differing := [line for line in _differing(config.model, began.model) if line.split(":")[0] not in _FREE_MODEL]:
+    if differing := _differing(config.model, began.model, _FREE_MODEL):
         raise ConfigError(
             f"training.init_from: the model of {path} is not the one that is asked for here:\n  "
             + "\n  ".join(f"model.{line}" for line in differing)
@@ -125,11 +223,11 @@ def weights_to_start_from(config: Config) -> ModelFile | None:
     return replace(file, config=config.model_copy(update={"model": model, "tokenizer": tokenizer}))
 
 
-def _differing(asked: Section, there: Section) -> list[str]:
-    """The keys that `asked` sets to other values than `there` has, as text."""
+def _differing(asked: Section, there: Section, free: Collection[str]) -> list[str]:
+    """The keys, but the free ones, that `asked` sets to other values than `there` has, as text."""
     return [
         f"{key}: {_told(getattr(asked, key))} here, {_told(getattr(there, key))} there"
-        for key in sorted(asked.model_fields_set)
+        for key in sorted(asked.model_fields_set - {*free})
         if getattr(asked, key) != getattr(there, key)
     ]
 

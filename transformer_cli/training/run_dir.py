@@ -7,7 +7,6 @@ report.html  a page with plots                  tensorboard/  if configured
 """
 
 import json
-import math
 import os
 import platform
 import shutil
@@ -18,17 +17,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from transformer_cli import __version__
 from transformer_cli.checkpoint import remove_unfinished
 from transformer_cli.config.corpora import Part
 from transformer_cli.config.load import dump_config
-from transformer_cli.config.schema import Config, HoldOut, HubSet, Section
+from transformer_cli.config.schema import Config, HoldOut, HubSet
 from transformer_cli.data.corpus import Pair, files_of
 from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.data.filters import FilterCounts
-from transformer_cli.data.split import sets_beside_training
 from transformer_cli.errors import ConfigError
 from transformer_cli.log import LOGGER
 from transformer_cli.run_files import (
@@ -51,19 +49,6 @@ _OURS = (
     "config.yaml", RECORD_NAME, MODEL_NAME, "train.log", "metrics.jsonl", CHECKPOINTS, "samples", "test", REPORT_NAME,
     "tensorboard",
 )  # fmt: skip
-
-# Keys of `training` that may change on resuming; any other change would make it another run.
-_FREE_TRAINING = {
-    "max_steps", "max_epochs", "max_hours", "patience", "log_steps", "valid_steps", "save_steps", "keep_last",
-    "keep_best", "average_last", "activation_checkpointing", "init_from", "tensorboard",
-}  # fmt: skip
-# Each of these may change, too, but not their product, which is the size of an update.
-_UPDATE_SIZE = ("batch_size", "gradient_accumulation_steps")
-# Compared by content, if at all.
-_FILES = {"data.train", "data.valid", "data.test", "data.cache_dir", "tokenizer.model", "tokenizer.target_model"}
-_FREE_SECTIONS = {"device", "decoding", "evaluation", "name"}
-
-S = TypeVar("S", bound=Section)
 
 
 class RunDir:
@@ -166,72 +151,6 @@ class RunDir:
                 path.unlink()
 
 
-def resumed_config(config: Config, began: Config) -> Config:
-    """The configuration to resume with: `config`, in which the values of the run replace precision `auto` and, with
-    `init_from`, the keys of `tokenizer` and `model` that `config` does not set.
-
-    `began` is the configuration in the checkpoint, since config.yaml may have been edited. ConfigError names every
-    changed key that must not change.
-    """
-    if config.precision == "auto":
-        config = config.model_copy(update={"precision": began.precision})
-    if config.training.init_from is not None:
-        came_along = {
-            "tokenizer": _overridden(began.tokenizer, config.tokenizer),
-            "model": _overridden(began.model, config.model),
-        }
-        config = config.model_copy(update=came_along)
-    changed = [
-        f"{key}: {old!r} in the run, {new!r} now"
-        for (key, old), (_, new) in zip(_fixed(began), _fixed(config), strict=True)
-        if old != new
-    ]
-    if config.training.lr_schedule == "cosine" and began.training.max_steps != config.training.max_steps:
-        changed.append(
-            f"training.max_steps: {began.training.max_steps} in the run, {config.training.max_steps} now (the cosine "
-            "schedule depends on it)"
-        )
-    if changed:
-        listed = "\n  ".join(changed)
-        raise ConfigError(
-            f"the run cannot be resumed with another configuration:\n  {listed}\nSet these back, or start a new run "
-            "with --run-dir or --overwrite"
-        )
-    for (key, old), (_, new) in zip(_limits(began), _limits(config), strict=True):
-        if old != new:
-            LOGGER.info("training.%s is %s from here on; it was %s", key, new, old)
-    return config
-
-
-def _overridden(section: S, by: S) -> S:
-    """A copy of a section in which the keys set in another one replace its own."""
-    return section.model_copy(update={key: getattr(by, key) for key in by.model_fields_set})
-
-
-def _limits(config: Config) -> list[tuple[str, Any]]:
-    """The training settings that may change. A change is logged, because a forgotten --set reverts it."""
-    return [(key, value) for key, value in config.training if key in _FREE_TRAINING and key != "init_from"]
-
-
-def _fixed(config: Config) -> Iterator[tuple[str, Any]]:
-    """The values that must not change, without data files, which are compared by content."""
-    sets = sets_beside_training(config)
-    yield "data", {key: part.hold_out for key, part in sets.items() if isinstance(part, HoldOut)}
-    for section, value in config:
-        if section in _FREE_SECTIONS:
-            continue
-        if not isinstance(value, Section):
-            yield section, value
-            continue
-        for key, inner in value:
-            if (section == "training" and (key in _FREE_TRAINING or key in _UPDATE_SIZE)) or (
-                f"{section}.{key}" in _FILES
-            ):
-                continue
-            yield f"{section}.{key}", inner
-    yield "training." + " x ".join(_UPDATE_SIZE), math.prod(getattr(config.training, key) for key in _UPDATE_SIZE)
-
-
 def data_files(config: Config, file_hash: Callable[[Path], str]) -> list[dict[str, Any]]:
     """Path, size and SHA-256 of every configured tokenizer and every data file that training depends on, with the rest
     of its entry. A remote set of the Hub has only its name and entry. A streamed file has no hash: hashing reads it."""
@@ -256,25 +175,6 @@ def data_files(config: Config, file_hash: Callable[[Path], str]) -> list[dict[st
                 files.append({"key": key, "path": str(path), "bytes": size, "sha256": digest})
                 files[-1] |= {"entry": entry} if entry else {}
     return files
-
-
-def check_data_unchanged(record: dict[str, Any], files: list[dict[str, Any]]) -> None:
-    """ConfigError if a tokenizer or data file differs in content or entry from what the run began with."""
-    began = record.get("data")
-    if began is None:
-        LOGGER.warning("run.json does not tell what data the run began with; going on with the present files")
-        return
-    before, now = (
-        [(file["key"], file["bytes"], file["sha256"], file.get("entry")) for file in listed]
-        for listed in (began, files)
-    )
-    if before == now:
-        return
-    names = [file["path"] for file, old, new in zip(files, before, now, strict=False) if old != new]
-    raise ConfigError(
-        f"the data has changed since the run began ({', '.join(names) or 'another number of files'}): put it back to "
-        "resume, or start a new run with --run-dir or --overwrite"
-    )
 
 
 def describe_environment(command: Sequence[str], device: str, threads: int, processes: int) -> dict[str, Any]:
