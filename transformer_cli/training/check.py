@@ -20,19 +20,18 @@ from transformer_cli.data.prepared import Preparation
 from transformer_cli.data.stream import Place, Stream, Window
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.translator import load_tokenizers
-from transformer_cli.device import choose_device, set_threads, training_precision
+from transformer_cli.device import choose_device
 from transformer_cli.errors import DataError
 from transformer_cli.log import LOGGER
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.training.alarms import Alarms
 from transformer_cli.training.distributed import Processes, started
-from transformer_cli.training.job import build_model, make_sampler
-from transformer_cli.training.pictures import check_tensorboard
+from transformer_cli.training.job import build_model, make_sampler, settle
 from transformer_cli.training.resume import weights_to_start_from
 from transformer_cli.training.run_dir import RunDir
 from transformer_cli.training.schedule import peak_rate
 from transformer_cli.training.step import Updater, update_size
-from transformer_cli.training.validate import Validator, score_texts
+from transformer_cli.training.validate import Validator
 
 _TIMED_UPDATES = 8
 _PADDED_UPDATES = 1000  # or up to twice as many, from which the padding of all is estimated
@@ -51,10 +50,7 @@ def check(config: Config, run_dir: Path, threads: int | None) -> Iterator[str]:
     base = weights_to_start_from(config)
     config = config if base is None else base.config
     device = choose_device(config.device)
-    precision = training_precision(config.precision, device, config.model.d_model)
-    used_threads = set_threads(threads)
-    score_texts(["x"], ["x"], config)  # fails for a metric that cannot be computed here
-    check_tensorboard(config.training)
+    precision, used_threads = settle(config, device, threads)
     prepared = Preparation(config, used_threads, writable=False)
     tokenizers = prepared.tokenizers() if base is None else load_tokenizers(base.tokenizers)
     make_sampler(config, tokenizers)  # fails for a tokenizer that cannot be sampled from

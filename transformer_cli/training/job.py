@@ -204,13 +204,9 @@ def prepare(
     """
     config, threads, saved, base, state, record = _starting_point(config, run, resume, threads, group)
 
-    # Where and how to compute.
     device = group.device(device)
-    precision = training_precision(config.precision, device, config.model.d_model)
+    precision, used_threads = settle(config, device, threads)
     config = config.model_copy(update={"precision": precision})
-    used_threads = set_threads(threads)
-    score_texts(["x"], ["x"], config)  # fails early for a metric that cannot be computed here
-    check_tensorboard(config.training)
 
     # The text, the tokenizers, the ids.
     prepared = group.main_first(lambda: Preparation(config, used_threads))
@@ -262,6 +258,14 @@ def prepare(
         group.barrier()  # the main process had more to do
         on_error.pop_all()
     return job
+
+
+def settle(config: Config, device: torch.device, threads: int | None) -> tuple[Precision, int]:
+    """Choose the precision and set the number of threads. UserError for a metric or plots that need what is not
+    installed: now, and not after hours of training."""
+    score_texts(["x"], ["x"], config)
+    check_tensorboard(config.training)
+    return training_precision(config.precision, device, config.model.d_model), set_threads(threads)
 
 
 class _Start(NamedTuple):
