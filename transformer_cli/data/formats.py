@@ -5,6 +5,7 @@ line feed inside a field becomes a space, and the number of such fields is logge
 text is an error that names the record; no record is skipped. In a TSV, quotes and "NA" have no special meaning.
 """
 
+import csv
 import logging
 import re
 from collections.abc import Iterable, Iterator
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 _BATCH = 1000  # records of a Parquet file or data set converted to Python objects at a time
 _SHARD = 100_000  # records per shard when a set saved by `datasets` is streamed
-_LONGEST_FIELD = 10_000  # maximum number of lines in a CSV row; a longer one has an unclosed quote
+_LARGEST_FIELD = 1 << 24  # characters in a CSV field; a larger one has an unclosed quote
 
 
 class Record(NamedTuple):
@@ -158,46 +159,24 @@ def _column(field: str | int, first: list[str], name: str) -> int:
     return first.index(field)
 
 
-_QUOTED = re.compile(r'"((?:[^"]|"")*)"(?=,|\Z)')
-_PLAIN = re.compile(r"[^,]*")
-
-
 def _csv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV (RFC 4180), each with the number of its first line. The `csv` module is not used because it
-    ends a line at a lone carriage return."""
-    numbered = enumerate(lines, 1)
-    for number, line in numbered:
-        if '"' not in line:
-            yield number, line.split(",")
-            continue
-        row = [line]
-        while (cells := _csv_cells("\n".join(row)) if '"' in row[-1] else None) is None:
-            last, more = next(numbered, (0, ""))
-            if not last or len(row) == _LONGEST_FIELD:
-                raise DataError(
-                    f"{name}, line {number}: a quote opens here and is not closed as it should be: a field with quotes "
-                    "in it stands in quotes, each of its own doubled"
-                )
-            row.append(more)
-        yield number, cells
-
-
-def _csv_cells(text: str) -> list[str] | None:
-    """The cells of a row; None if a quote is unclosed, or text follows a closing quote."""
-    cells, position = [], 0
+    """The rows of a CSV (RFC 4180), each with the number of its first line."""
+    # The csv module ends a row at a lone carriage return, so something takes its place that UTF-8 text cannot hold.
+    stand_in = "\ud800"
+    csv.field_size_limit(_LARGEST_FIELD)
+    reader = csv.reader((line.replace("\r", stand_in) + "\n" for line in lines), strict=True)
     while True:
-        found = _QUOTED.match(text, position)
-        if found is not None:
-            cells.append(found[1].replace('""', '"'))
-        elif text.startswith('"', position):
-            return None
-        else:
-            found = _PLAIN.match(text, position)
-            assert found is not None, "it matches anything"
-            cells.append(found[0])
-        if found.end() == len(text):
-            return cells
-        position = found.end() + 1
+        number = reader.line_num + 1
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise DataError(
+                f"{name}, line {number}: a quote opens here and is not closed as it should be: a field with quotes "
+                "in it stands in quotes, each of its own doubled"
+            ) from error
+        if row is None:
+            return
+        yield number, [cell.replace(stand_in, "\r") for cell in row] or [""]
 
 
 def _parquet_rows(path: Path, fields: _Fields) -> Iterator[Any]:
