@@ -160,16 +160,6 @@ def test_an_empty_table_has_no_records(tmp_path: Path) -> None:
             assert list(read_table(table(tmp_path / name), tmp_path / name)) == []
 
 
-def test_a_number_may_lie_where_a_long_document_is_cut(tmp_path: Path) -> None:
-    # A part of 65,536 bytes ends within the number.
-    beginning = '{"note": "'
-    text = beginning + "x" * (65_530 - len(beginning)) + '", "n": 1234567, "data": [{"en": "a", "de": "b"}]}'
-    for shift in range(-10, 12):
-        path = tmp_path / "t.json"
-        path.write_text(text.replace("x" * 20, "x" * (20 - shift), 1))
-        assert list(read_table(table(path), path)) == [Record(1, "a", "b")]
-
-
 def test_a_csv_reads_as_rfc_4180_has_it(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text('x,"say ""no""",""\n,"a,b",it"s\r\n', newline="")
@@ -200,14 +190,18 @@ def test_a_csv_reads_as_rfc_4180_has_it(tmp_path: Path) -> None:
         ("t.jsonl", "[" * 100_000 + "\n", "line 1: this is no JSON (it is nested too deep)"),
         ("t.jsonl", '{"en": ' + "9" * 6000 + "}\n", "line 1: this is no JSON (a number in it has too many digits)"),
         ("t.json", '[{"en": "a", "de": "b"},\n {"en": "c"}]', "record 2: there is no field de; there are en"),
-        ("t.json", '[{"en": "a", "de": "b"}\n {"en": "c"}]', "line 2: , should stand here"),
-        ("t.json", '[{"en": "a", "de": "b"},\n', "line 2: this is no JSON (Expecting value)"),
-        ("t.json", '[{"en": "a", "de": "b"}', "line 1: , should stand here"),
-        ("t.json", '{"en": "a"}\n{"en": "b"}\n', "line 1: no list of objects has been found; for an object a line add"),
-        ("t.json", '[{"en": "a", "de": "b"}]\n[{"en": "c"}]', "line 2: the list has ended, and something stands"),
-        ("t.json", '{"data": [{"en": "a", "de": "b"}]', "line 1: the object is not closed: the file is cut off"),
-        ("t.json", '"text"', "line 1: a list of objects should begin here"),
-        ("t.json", "", "line 1: a list of objects should begin here"),
+        ("t.json", '[{"en": "a", "de": "b"}\n {"en": "c"}]', "line 2: this is no JSON (Expecting ',' delimiter)"),
+        ("t.json", '[{"en": "a", "de": "b"},\n x]', "line 2: this is no JSON (Expecting value)"),
+        ("t.json", '[{"en": "a", "de": "b"},\n', "line 1: this is no JSON (Expecting value)"),
+        ("t.json", '[{"en": "a", "de": "b"}', "line 1: this is no JSON (Expecting ',' delimiter)"),
+        ("t.json", '{"en": "a"}\n{"en": "b"}\n', "line 2: this is no JSON (Extra data); correct it, or for an object"),
+        ("t.json", '{"en": "a", "de": "b"}', "there is no list of objects in it; for an object a line"),
+        ("t.json", '[{"en": "a", "de": "b"}]\n[{"en": "c"}]', "line 2: this is no JSON (Extra data)"),
+        ("t.json", '{"data": [{"en": "a", "de": "b"}]}\n{"data": [{}]}', "line 2: this is no JSON (Extra data)"),
+        ("t.json", '{"data": [{"en": "a", "de": "b"}]', "line 1: this is no JSON (Expecting ',' delimiter)"),
+        ("t.json", '"text"', "there is no list of objects in it"),
+        ("t.json", "", "line 1: this is no JSON (Expecting value)"),
+        ("t.json", "[" * 100_000, "this is no JSON (it is nested too deep)"),
         ("t.parquet", "PAR1 or not", "is damaged, or no Parquet file"),
     ],
 )  # fmt: skip
@@ -243,7 +237,7 @@ def test_a_bad_byte_in_a_json_document_is_named_or_replaced(tmp_path: Path) -> N
     assert list(read_table(table(path), path, "replace")) == [Record(1, "M\ufffd", "\U0001f600 \ufffd")]
 
 
-def test_a_bad_byte_behind_the_first_part_of_a_long_document_has_the_right_line(tmp_path: Path) -> None:
+def test_a_bad_byte_far_into_a_long_document_has_the_right_line(tmp_path: Path) -> None:
     records = "".join(f'{{"en": "ä{i}", "de": "b"}},\n' for i in range(10_000))
     path = tmp_path / "t.json"
     path.write_bytes(b"[" + records.encode() + b'{"en": "\xff')
@@ -254,12 +248,10 @@ def test_a_bad_byte_behind_the_first_part_of_a_long_document_has_the_right_line(
 # Memory
 
 
-@pytest.mark.parametrize("name", ["t.json", "t.jsonl", "t.csv", "t.parquet"])
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "t.parquet"])
 def test_a_file_is_never_held(tmp_path: Path, name: str) -> None:
     path, records = tmp_path / name, [{"en": f"some words {i}", "de": "einige Wörter" * 3} for i in range(60_000)]
-    if name == "t.json":
-        path.write_text(json.dumps(records, ensure_ascii=False))  # in one line
-    elif name == "t.jsonl":
+    if name == "t.jsonl":
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
     elif name == "t.csv":
         path.write_text(as_csv([("en", "de"), *((record["en"], record["de"]) for record in records)]))

@@ -109,7 +109,8 @@ class Table(Section):
 
     path: Files
     """TSV, CSV, JSON lines, JSON (a list of objects) or Parquet: a file, a list of files, or a pattern with `*`, `?` or
-    `[…]`. Compressed TSV, CSV and JSON files are decompressed while reading."""
+    `[…]`. Compressed TSV, CSV and JSON files are decompressed while reading. Only JSON is held in memory as a whole:
+    write a large set as JSON lines."""
     source_field: Column
     """Field of the source sentence: its name, with dots for nested fields (`translation.de`). For a TSV or CSV without
     names in its first line: the number of the column, from 1."""

@@ -1,8 +1,9 @@
 """Read tables and data sets whose records are pairs: TSV, CSV, JSON lines, JSON, Parquet, and sets read by `datasets`.
 
-Every reader yields records in order, one at a time, without holding the whole file in memory. A text is one line: a
-line feed inside a field becomes a space, and the number of such fields is logged. A field that is missing, null or not
-text is an error that names the record; no record is skipped. In a TSV, quotes and "NA" have no special meaning.
+Every reader yields records in order, one at a time; none but that of a JSON document holds the whole file in memory. A
+text is one line: a line feed inside a field becomes a space, and the number of such fields is logged. A field that is
+missing, null or not text is an error that names the record; no record is skipped. In a TSV, quotes and "NA" have no
+special meaning.
 """
 
 import csv

@@ -41,7 +41,7 @@ def lines_of(stream: BinaryIO, name: str, errors: Errors = "strict") -> Iterator
     read = nuls = replaced = 0
     for number, raw in enumerate(stream, start=1):
         if number == 1:
-            raw = check_beginning(raw, name)
+            raw = _check_beginning(raw, name)
             if not raw:  # the file has only a byte-order mark
                 return
         if _NULS in raw:
@@ -60,7 +60,7 @@ def lines_of(stream: BinaryIO, name: str, errors: Errors = "strict") -> Iterator
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
             if errors == "strict":
-                raise not_utf8(name, number, error.start, raw[error.start]) from error
+                raise _not_utf8(name, number, error.start, raw[error.start]) from error
             line = raw.decode("utf-8", errors="replace")
             replaced += 1
         yield line
@@ -70,7 +70,7 @@ def lines_of(stream: BinaryIO, name: str, errors: Errors = "strict") -> Iterator
         )
 
 
-def not_utf8(name: str, line: int, position: int, byte: int) -> DataError:
+def _not_utf8(name: str, line: int, position: int, byte: int) -> DataError:
     """The error for a byte that is not UTF-8; `position` in the line counts from 0."""
     return DataError(
         f"{name}, line {line}: byte {position + 1} of the line is 0x{byte:02X}, which is not UTF-8. Correct the line, "
@@ -79,9 +79,9 @@ def not_utf8(name: str, line: int, position: int, byte: int) -> DataError:
     )
 
 
-def check_beginning(raw: bytes, name: str) -> bytes:
-    """Strip the UTF-8 byte-order mark from the first line or first block of a file. DataError if the bytes show another
-    encoding or other line ends."""
+def _check_beginning(raw: bytes, name: str) -> bytes:
+    """Strip the UTF-8 byte-order mark from the first line of a file. DataError if the bytes show another encoding or
+    other line ends."""
     if raw.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         raise _other_encoding(name, "UTF-32")
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
