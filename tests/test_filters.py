@@ -20,7 +20,10 @@ def test_a_blank_side_takes_its_pair_along_and_shifts_no_other(tmp_path: Path) -
     kept = list(drop_empty(read_pairs([Corpus(source=source, target=target)]), counts))
     assert kept == [Pair("ba ce", "BA CE"), Pair("di fo", "DI FO"), Pair("je ki", "JE KI")] * 200
     assert counts == FilterCounts(read=1000, empty=400, too_long=0)
-    assert counts.summary(DataConfig()) == "1,000 pairs read, 400 skipped as empty, 0 longer than 256 pieces, 600 kept"
+    assert (
+        counts.summary(DataConfig())
+        == "1,000 pairs read, 400 with an empty side, 0 longer than data.max_length, 600 kept"
+    )
 
 
 def test_what_normalises_to_nothing_is_empty() -> None:
@@ -48,7 +51,7 @@ def left(pairs: list[Pair], evaluated: set[str] | None = None, **filters: Any) -
 
 NOISE = [
     Pair("A dog runs.", "Собака бежит."),
-    Pair("A dog runs.", "Собака бежит."),  # there already
+    Pair("A dog runs.", "Собака бежит."),  # a duplicate
     Pair("A dog runs.", "Бежит собака."),
     Pair(" 12 ", "12"),  # equal sides
     Pair("a" * 101, "б" * 26),  # 111 against 36: 3.08
@@ -93,10 +96,10 @@ def test_the_table_tells_each_filter_that_is_on_and_adds_up() -> None:
     assert counts.summary(data).split("\n") == [
         "",
         "        12,000  pairs read",
-        "             3  skipped as empty",
-        "         1,000  with one side over 2.5 times the other",
-        "             0  there already",
-        "             2  longer than 9 pieces",
+        "             3  with an empty side",
+        "         1,000  with very different lengths",
+        "             0  duplicates",
+        "             2  longer than data.max_length",
         "        10,995  kept",
     ]
 

@@ -300,7 +300,7 @@ def test_without_a_line_with_text_the_files_are_named(tmp_path: Path) -> None:
     for count in (0, 2):
         write(tmp_path / "train0.src", [""] * count)
         write(tmp_path / "train0.tgt", ["x"] * count)
-        found = "2 pairs read, 2 skipped as empty" if count else "0 pairs read"
+        found = "2 pairs read, 2 with an empty side" if count else "0 pairs read"
         with pytest.raises(DataError) as caught:
             prepare(config)
         assert str(caught.value) == (
@@ -316,7 +316,7 @@ def test_no_pair_at_all_is_an_error_and_is_not_kept(tmp_path: Path) -> None:
         with pytest.raises(DataError) as caught:
             prepare(config)
         assert str(caught.value) == (
-            "data.train: no pair is left to train on: 52 pairs read, 52 longer than 40 pieces "
+            "data.train: no pair is left to train on: 52 pairs read, 52 longer than data.max_length "
             f"({tmp_path}/train0.src, {tmp_path}/train0.tgt)"
         )
     assert list((tmp_path / "kept").glob("tokens-*")) == []

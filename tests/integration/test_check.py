@@ -25,7 +25,7 @@ def test_check_reports_and_writes_nothing(cli: Command, small: Path, tmp_path: P
     assert sorted(small.parent.rglob("*")) == before
     assert not (tmp_path / "run").exists()
     report = {line[:15].strip(): line[16:] for line in done.stdout.splitlines()}
-    assert report["training text"] == "400 pairs read, 0 skipped as empty, 0 longer than 64 pieces, 400 kept"
+    assert report["training text"] == "400 pairs read, 0 with an empty side, 0 longer than data.max_length, 400 kept"
     assert report["valid text"] == "20 pairs"
     assert report["test text"] == "10 pairs"
     # 400 pairs in batches of 32 are 13 steps, the last with 16.

@@ -141,7 +141,7 @@ def test_own_text_trains_as_it_is_written(cli: Command, tmp_path: Path) -> None:
     short = ["--set", "training.max_steps=5", "--set", "training.valid_steps=5", "--set", "training.average_last=1"]
     done = cli("train", config, "--run-dir", tmp_path / "run", "--threads", 1, *short)
     assert done.returncode == 0
-    assert "600 pairs read, 0 skipped as empty, 100 held out, 0 longer than 256 pieces, 500 kept" in done.stderr
+    assert "600 pairs read, 0 with an empty side, 100 held out, 0 longer than data.max_length, 500 kept" in done.stderr
     trained = done.stdout.splitlines()[-1]
     again = cli("evaluate", tmp_path / "run")
     assert again.stdout == trained + "\n"  # the set's own name is test

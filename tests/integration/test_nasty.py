@@ -162,7 +162,7 @@ def test_a_mixture_of_formats_trains_with_a_table_of_what_was_left_out(
     settings = (f"data.train=[{entries}]", "data.filters.duplicates=true", "training.max_steps=1", "data.test=")
     done = train(small, tmp_path / "run", *settings)
     assert done.returncode == 0, done.stderr
-    table = "training text: \n{:>14}  pairs read\n{:>14}  skipped as empty\n{:>14}  there already\n"
+    table = "training text: \n{:>14}  pairs read\n{:>14}  with an empty side\n{:>14}  duplicates\n"
     assert table.format(6, 1, 1) in done.stderr
     assert "t.json: 1 fields held a line feed; a space stands in its place" in done.stderr
 

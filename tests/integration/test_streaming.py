@@ -75,7 +75,9 @@ def unbroken(train: Command, config: Path, tmp_path_factory: pytest.TempPathFact
     done = train(config, run, *SETTINGS)
     assert done.returncode == 0, done.stderr
     assert "training text: streamed from 3 shards, as it is needed" in done.stderr
-    assert f"epoch 1: {READ} pairs read, 0 skipped as empty, 0 longer than 64 pieces, {READ} kept" in done.stderr
+    assert (
+        f"epoch 1: {READ} pairs read, 0 with an empty side, 0 longer than data.max_length, {READ} kept" in done.stderr
+    )
     return run
 
 
@@ -293,7 +295,7 @@ def test_the_check_reads_a_window_and_tells_what_it_is(cli: Command, config: Pat
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "training text   streamed from 3 shards, of which one window (shuffle_buffer) is read:"
-    assert lines[1].strip() == "60 pairs read, 0 skipped as empty, 0 longer than 64 pieces, 60 kept"
+    assert lines[1].strip() == "60 pairs read, 0 with an empty side, 0 longer than data.max_length, 60 kept"
     assert any(
         line.startswith("a window        2 steps of 30 pairs on average; 20 steps are 10.0 windows") for line in lines
     )

@@ -68,7 +68,10 @@ def test_stdout_has_a_line_for_each_test_set_and_the_first_once_more_at_the_end(
 
 def test_progress_samples_and_the_next_command_are_on_stderr(training: tuple[Path, CompletedProcess[str]]) -> None:
     run, done = training
-    assert "training text: 4,000 pairs read, 0 skipped as empty, 0 longer than 64 pieces, 4,000 kept\n" in done.stderr
+    assert (
+        "training text: 4,000 pairs read, 0 with an empty side, 0 longer than data.max_length, 4,000 kept\n"
+        in done.stderr
+    )
     assert re.search(
         r"^step 20/180  loss \d.*  ppl \d.*  lr 4\.42e-04  [\d,]+ tgt tokens/s  .* left$", done.stderr, re.M
     )
@@ -591,7 +594,7 @@ def test_only_a_line_feed_ends_a_line_of_training_text(
     (tmp_path / "text" / "train.tgt").write_text("BA CE\nDI FO\nGU HA\nJE KI\nLO MU\nNA PE\nQI RO\nSU TA\n")
     done = train(config, tmp_path / "run", "training.max_steps=1")
     assert done.returncode == 0
-    assert "training text: 8 pairs read, 0 skipped as empty, 0 longer than 64 pieces, 8 kept" in done.stderr
+    assert "training text: 8 pairs read, 0 with an empty side, 0 longer than data.max_length, 8 kept" in done.stderr
 
 
 def test_a_pair_with_a_blank_side_goes_as_a_pair(
@@ -601,7 +604,7 @@ def test_a_pair_with_a_blank_side_goes_as_a_pair(
     config = project(tmp_path / "text", train=block * 200, valid=block, test=block)
     done = train(config, tmp_path / "run", "training.max_steps=200", "training.valid_steps=100")
     assert done.returncode == 0
-    assert "1,000 pairs read, 400 skipped as empty, 0 longer than 64 pieces, 600 kept" in done.stderr
+    assert "1,000 pairs read, 400 with an empty side, 0 longer than data.max_length, 600 kept" in done.stderr
     found = cli("translate", tmp_path / "run", "di fo", "ba ce", "je ki").stdout
     assert found == "DI FO\nBA CE\nJE KI\n"
     assert "X" not in (tmp_path / "run" / "test" / "test.hyp").read_text()

@@ -27,6 +27,18 @@ _HAN_WORTH, _SYLLABLE_WORTH = 3, 2
 # Added to both lengths, so that a short line may have a translation of several times its length.
 _ALLOWANCE = 10
 
+REASONS = {
+    "empty": "with an empty side",
+    "held_out": "held out",
+    "overlap": "with a source of valid or test",
+    "identical": "with equal sides",
+    "length_ratio": "with very different lengths",
+    "script": "in the script of another language",
+    "duplicates": "duplicates",
+    "too_long": "longer than data.max_length",
+}
+"""Why pairs are left out: the fields of `FilterCounts`, each in words that follow a count."""
+
 
 @dataclass
 class FilterCounts:
@@ -50,33 +62,22 @@ class FilterCounts:
 
     def summary(self, data: DataConfig) -> str:
         """The counts as one line of text, or as a table if `data.filters` enables any filter."""
-        if not any(data.filters.model_dump().values()):
-            held_out = f"{self.held_out:,} held out, " if self.held_out else ""
-            return (
-                f"{self.read:,} pairs read, {self.empty:,} skipped as empty, {held_out}{self.too_long:,} longer than "
-                f"{data.max_length:,} pieces, {self.kept:,} kept"
-            )
-        rows = [(self.read, "pairs read", True), *self._left_out(data), (self.kept, "kept", True)]
-        return "".join(f"\n{count:>14,}  {words}" for count, words, shown in rows if shown)
+        rows = [(self.read, "pairs read"), *self._left_out(data), (self.kept, "kept")]
+        if any(data.filters.model_dump().values()):
+            return "".join(f"\n{count:>14,}  {words}" for count, words in rows)
+        return ", ".join(f"{count:,} {words}" for count, words in rows)
 
     def why_none(self, data: DataConfig) -> str:
         """The non-zero counts, to explain that no pair was kept."""
-        reasons = [f"{count:,} {words}" for count, words, _ in self._left_out(data) if count]
+        reasons = [f"{count:,} {words}" for count, words in self._left_out(data) if count]
         return ", ".join([f"{self.read:,} pairs read", *reasons])
 
-    def _left_out(self, data: DataConfig) -> list[tuple[int, str, bool]]:
-        """For each reason: the count, the reason in words, and whether `summary` shows it."""
-        chosen = data.filters
-        return [
-            (self.empty, "skipped as empty", True),
-            (self.held_out, "held out", bool(self.held_out)),
-            (self.overlap, "with a source that stands in valid or test", chosen.overlap),
-            (self.identical, "with equal sides", chosen.identical),
-            (self.length_ratio, f"with one side over {chosen.length_ratio} times the other", bool(chosen.length_ratio)),
-            (self.script, "in the script of another language", chosen.script),
-            (self.duplicates, "there already", chosen.duplicates),
-            (self.too_long, f"longer than {data.max_length:,} pieces", True),
-        ]
+    def _left_out(self, data: DataConfig) -> Iterator[tuple[int, str]]:
+        """The count of each reason that can apply, and the reason in words."""
+        can_apply = data.filters.model_dump() | {"held_out": self.held_out}
+        for reason, words in REASONS.items():
+            if can_apply.get(reason, True):
+                yield getattr(self, reason), words
 
 
 def drop_empty(pairs: Iterable[Pair], counts: FilterCounts) -> Iterator[Pair]:

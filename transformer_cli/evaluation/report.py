@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from transformer_cli.config.show import differences
 from transformer_cli.data.corpus import Pair
+from transformer_cli.data.filters import REASONS
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.attention import attention_of_samples, stepper
@@ -23,18 +24,7 @@ from transformer_cli.evaluation.sentences import Rated, Story, extremes, stories
 from transformer_cli.evaluation.sets import sets_of_run
 
 _SAME = 0.005  # maximum difference between a recomputed score and the one in the file
-_COUNTED = {
-    "read": "pairs read",
-    "empty": "empty on one side",
-    "held_out": "held out",
-    "overlap": "standing in valid or test",
-    "identical": "equal on both sides",
-    "length_ratio": "of unlike lengths",
-    "script": "in the script of another language",
-    "duplicates": "there before",
-    "too_long": "longer than data.max_length",
-    "kept": "trained on",
-}
+_COUNTED = {"read": "pairs read", **REASONS, "kept": "trained on"}
 _OF_LENGTHS = {"mean": "mean", "median": "median", "most_of_99": "99 in 100 have at most", "longest": "longest"}
 
 

@@ -144,7 +144,7 @@ class _Examiner:
             new = self._seen.add([Pair(record.source, record.target) for record in chunk])
             for record in compress(chunk, ~new):
                 if not _is_empty(record):
-                    self._count(part, record, "duplicates", "pairs there already")
+                    self._count(part, record, "duplicates", "duplicates of earlier pairs")
             self._progress.advance(len(chunk))
         if records.error is not None:
             raise records.error

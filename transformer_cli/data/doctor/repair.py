@@ -9,20 +9,10 @@ from transformer_cli.config.schema import AnyCorpus, DataConfig, FilterConfig
 from transformer_cli.data.corpus import Pair, files_of, read_corpus, read_pairs
 from transformer_cli.data.doctor.characters import repaired
 from transformer_cli.data.doctor.examination import TRAIN, USUAL_RATIO, SetReport
-from transformer_cli.data.filters import FilterCounts, SeenPairs, drop_chosen, drop_empty
+from transformer_cli.data.filters import REASONS, FilterCounts, SeenPairs, drop_chosen, drop_empty
 from transformer_cli.data.lines import Errors
 from transformer_cli.data.tokenizer import canonical
 from transformer_cli.errors import ConfigError, DataError
-
-REASONS = {
-    "empty": "with an empty side",
-    "overlap": "with a source that stands in an evaluation set",
-    "identical": "with equal sides",
-    "length_ratio": f"with one side over {USUAL_RATIO:g} times the other",
-    "script": "in the script of another language",
-    "duplicates": "there already",
-}
-"""The reasons for leaving pairs out of the copy of a training set, each with a description that follows a count."""
 
 
 @dataclass

@@ -5,7 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from transformer_cli.data.doctor.examination import Finding, SetReport, SideSize
-from transformer_cli.data.doctor.repair import REASONS, Cleaned
+from transformer_cli.data.doctor.repair import Cleaned
+from transformer_cli.data.filters import REASONS
 
 
 def in_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
