@@ -24,6 +24,9 @@ _BAR = "{n_fmt}/{total_fmt} |{bar}| {remaining}{postfix}"  # short, so that 80 c
 OF_ONE_PROCESS = {"of_one_process": True}
 """The `extra` of a message that concerns only the process that logs it, and is not the same for all."""
 
+ABOUT_TEXT = {"about_text": True}
+"""The `extra` of a warning about the training text, which is logged again where the text comes from the cache."""
+
 
 class _Stderr(logging.Handler):
     """Plain messages on stderr, above a progress bar if there is one."""

@@ -11,7 +11,6 @@ when a new one is written. A memory map stays valid after its file is removed, s
 
 import hashlib
 import json
-import logging
 import os
 import re
 import time
@@ -30,8 +29,7 @@ from numpy.typing import NDArray
 from pyarrow import ipc
 
 from transformer_cli.data.dataset import Sequences, TokenDataset
-
-logger = logging.getLogger(__name__)
+from transformer_cli.log import LOGGER
 
 _BLOCK = 1 << 22
 _ABANDONED_AFTER = 24 * 3600  # seconds; an older temporary file is from a killed program
@@ -80,7 +78,7 @@ class Cache:
             return None
         except (ValueError, TypeError, KeyError):
             pass
-        logger.warning("%s is damaged and made anew", path)
+        LOGGER.warning("%s is damaged and made anew", path)
         return None
 
     def keep(self, kind: str, key: str, values: Record) -> None:
@@ -118,7 +116,7 @@ class Cache:
             return None  # another program removed it as unused
         except (OSError, pyarrow.ArrowInvalid):
             pass
-        logger.warning("%s is damaged: the text is tokenised anew", path)
+        LOGGER.warning("%s is damaged: the text is tokenised anew", path)
         return None
 
     def keep_dataset(self, key: str, chunks: Iterable[TokenDataset], values: Callable[[], Record]) -> None:
@@ -161,7 +159,7 @@ class Cache:
                 temporary.unlink(missing_ok=True)
         except OSError as error:
             self.writable = False
-            logger.warning(
+            LOGGER.warning(
                 "cannot write to the cache %s (%s): the text will be prepared again at the next start. Free some space "
                 "or choose another folder with data.cache_dir",
                 self.folder,
@@ -193,7 +191,7 @@ class Cache:
                     entry.unlink()
                     removed += stat.st_size
         if removed:
-            logger.info(
+            LOGGER.info(
                 "removed %s MB that had not been used for %d days from the cache %s",
                 f"{removed / 1e6:,.1f}",
                 UNUSED_AFTER_DAYS,

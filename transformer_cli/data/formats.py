@@ -18,9 +18,7 @@ from transformer_cli.config.schema import HubSet, Table
 from transformer_cli.data.json_text import json_lines, json_objects
 from transformer_cli.data.lines import Errors, read_lines
 from transformer_cli.errors import DataError
-from transformer_cli.log import is_quiet
-
-logger = logging.getLogger(__name__)
+from transformer_cli.log import ABOUT_TEXT, LOGGER, is_quiet
 
 _BATCH = 1000  # records of a Parquet file or data set converted to Python objects at a time
 _SHARD = 100_000  # records per shard when a set saved by `datasets` is streamed
@@ -101,7 +99,9 @@ class _Fields:
 
 def _report_broken(name: str, broken: int) -> None:
     if broken:
-        logger.warning("%s: %s fields held a line feed; a space stands in its place", name, f"{broken:,}")
+        LOGGER.warning(
+            "%s: %s fields held a line feed; a space stands in its place", name, f"{broken:,}", extra=ABOUT_TEXT
+        )
 
 
 def _value(values: Any, field: str) -> Any:
@@ -266,7 +266,7 @@ def _opened(hub: HubSet) -> Any:
     datasets = _library(hub)
     folder = Path(hub.hub)
     if hub.revision is None and not folder.is_absolute():
-        logger.warning("%s: no revision is named, so that another version of the set may be read next time", hub.hub)
+        LOGGER.warning("%s: no revision is named, so that another version of the set may be read next time", hub.hub)
     if any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):
         rows = datasets.load_from_disk(hub.hub)
         rows = rows[hub.split] if isinstance(rows, datasets.DatasetDict) else rows
@@ -292,7 +292,7 @@ class _LibraryLog(logging.Handler):
         if record.levelno >= logging.ERROR:
             self.errors.append(record.getMessage())
         else:
-            logger.log(record.levelno, "%s", record.getMessage())
+            LOGGER.log(record.levelno, "%s", record.getMessage(), extra=ABOUT_TEXT)
 
 
 @contextmanager
@@ -316,4 +316,4 @@ def _errors_of(hub: HubSet) -> Iterator[None]:
         reason = told.errors[-1] if told.errors else str(first) or type(first).__name__
         raise DataError(f"the set {hub.hub} cannot be read: {reason}") from error
     for message in told.errors:
-        logger.warning("%s", message)
+        LOGGER.warning("%s", message, extra=ABOUT_TEXT)

@@ -6,15 +6,13 @@ line may lack its line feed. A byte-order mark at the start is dropped.
 """
 
 import codecs
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 from transformer_cli.data.compression import open_bytes
 from transformer_cli.errors import DataError
-
-logger = logging.getLogger(__name__)
+from transformer_cli.log import ABOUT_TEXT, LOGGER
 
 Errors = Literal["strict", "replace"]
 
@@ -65,8 +63,11 @@ def lines_of(stream: BinaryIO, name: str, errors: Errors = "strict") -> Iterator
             replaced += 1
         yield line
     if replaced:
-        logger.warning(
-            "%s: %s lines held bytes that are not UTF-8; U+FFFD stands in their place", name, f"{replaced:,}"
+        LOGGER.warning(
+            "%s: %s lines held bytes that are not UTF-8; U+FFFD stands in their place",
+            name,
+            f"{replaced:,}",
+            extra=ABOUT_TEXT,
         )
 
 

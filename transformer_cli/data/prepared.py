@@ -16,11 +16,9 @@ from transformer_cli.data.split import Text, sets_beside_training
 from transformer_cli.data.stream import Stream
 from transformer_cli.data.tokenizer import LIBRARIES, Tokenizers, read_tokenizers, train_tokenizers
 from transformer_cli.errors import ConfigError, DataError
-
-logger = logging.getLogger(__name__)
+from transformer_cli.log import LOGGER
 
 _FORMAT = 2  # version of the cache; increase it when text is read, filtered or encoded differently
-_ON_TEXT = [f"transformer_cli.data.{module}" for module in ("lines", "formats", "tokenizer")]
 _FILES_NAMED = 4
 _COMMIT = re.compile("[0-9a-f]{40}")
 
@@ -44,7 +42,7 @@ class Preparation:
             return
         corpora = _corpora_of_training(config)
         if changing := [corpus.hub for corpus in corpora if isinstance(corpus, HubSet) and not _is_fixed(corpus)]:
-            logger.info(
+            LOGGER.info(
                 "nothing of the text is kept in the cache, as %s can change: name a commit as its revision", changing[0]
             )
             self._kept = Cache(self.cache.folder, writable=False)
@@ -97,7 +95,7 @@ class Preparation:
 
     def _sampled_tokenizers(self, stream: Stream, settings: TokenizerConfig) -> Tokenizers:
         pairs = -(-settings.sample_lines // 2) if settings.shared else settings.sample_lines
-        logger.info("the tokenizer is trained on the first lines of the stream, at most %s pairs", f"{pairs:,}")
+        LOGGER.info("the tokenizer is trained on the first lines of the stream, at most %s pairs", f"{pairs:,}")
         return train_tokenizers(lambda: stream.sample(pairs), settings)
 
     def dataset(self, tokenizers: Tokenizers) -> tuple[TokenDataset, FilterCounts]:
@@ -106,7 +104,7 @@ class Preparation:
         key = key_of(self._origin, self._config.data.max_length, tokenizers.protos())
         found = self._kept.dataset(key)
         if found is not None:
-            logger.debug("the training text is taken from the cache %s", self._kept.folder)
+            LOGGER.debug("the training text is taken from the cache %s", self._kept.folder)
             _tell_again(found[1])
         elif self._kept.writable:
             encoding = _Encoding(self._config, self.text, tokenizers, self._threads)
@@ -175,8 +173,7 @@ class _Encoding:
 
 
 class _Notices(logging.Handler):
-    """Records the warnings about the text logged within its context, to be logged again when the text comes from the
-    cache."""
+    """Records the warnings marked `ABOUT_TEXT` within its context."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -184,19 +181,17 @@ class _Notices(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep one message."""
-        if record.getMessage() not in self.messages:
+        if hasattr(record, "about_text") and record.getMessage() not in self.messages:
             self.messages.append(record.getMessage())
 
     def __enter__(self) -> "_Notices":
-        for name in _ON_TEXT:
-            logging.getLogger(name).addHandler(self)
+        LOGGER.addHandler(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in _ON_TEXT:
-            logging.getLogger(name).removeHandler(self)
+        LOGGER.removeHandler(self)
 
 
 def _tell_again(kept: Mapping[str, Any]) -> None:
     for message in kept["notices"]:
-        logger.warning("%s", message)
+        LOGGER.warning("%s", message)

@@ -7,7 +7,6 @@ and decode text, the normalisation included.
 import base64
 import io
 import json
-import logging
 import math
 import re
 import unicodedata
@@ -27,8 +26,7 @@ from numpy.typing import NDArray
 from transformer_cli.config.schema import TokenizerConfig
 from transformer_cli.data.corpus import Pair
 from transformer_cli.errors import ConfigError, DataError, UserError
-
-logger = logging.getLogger(__name__)
+from transformer_cli.log import ABOUT_TEXT, LOGGER
 
 Ids = NDArray[np.unsignedinteger[Any]]
 
@@ -196,15 +194,16 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     text = _TrainingText(lines)
     sample = _sample(iter(text), config.sample_lines)
     if text.too_long:
-        logger.warning(
+        LOGGER.warning(
             "%s lines of more than %s bytes were not used to train the tokenizer",
             f"{text.too_long:,}",
             f"{_LONGEST_LINE:,}",
+            extra=ABOUT_TEXT,
         )
     if not sample:
         raise DataError("there is no text to train the tokenizer on: no line of the training files can be used")
     if text.used > len(sample):
-        logger.info(
+        LOGGER.info(
             "the tokenizer is trained on %s lines, a random sample of %s (tokenizer.sample_lines)",
             f"{len(sample):,}",
             f"{text.used:,}",
@@ -237,10 +236,11 @@ def train_tokenizer(lines: Iterable[str], config: TokenizerConfig) -> Tokenizer:
         raise _reason(error, config) from error
     tokenizer = Tokenizer(proto.getvalue())
     if tokenizer.vocab_size < config.vocab_size:
-        logger.warning(
+        LOGGER.warning(
             "tokenizer.vocab_size is %s, but the text has only enough words for %s pieces, so that is its size",
             f"{config.vocab_size:,}",
             f"{tokenizer.vocab_size:,}",
+            extra=ABOUT_TEXT,
         )
     return tokenizer
 

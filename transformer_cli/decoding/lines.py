@@ -3,7 +3,6 @@
 import errno
 import io
 import json
-import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,13 +13,12 @@ from typing import IO, TYPE_CHECKING, BinaryIO
 
 from transformer_cli.data.lines import Errors, lines_of, read_lines
 from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.log import LOGGER
 
 if TYPE_CHECKING:  # streams are checked before PyTorch is loaded
     from transformer_cli.data.tokenizer import Tokenizers
     from transformer_cli.decoding.align import Alignment
     from transformer_cli.decoding.translator import Translation
-
-logger = logging.getLogger(__name__)
 
 _LONG_LINES_NAMED = 10
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors that only writing can raise
@@ -174,12 +172,12 @@ class LongLines:
             return
         self._count += 1
         if self._count <= _LONG_LINES_NAMED:
-            logger.warning(self._words, number, pieces, self._longest)
+            LOGGER.warning(self._words, number, pieces, self._longest)
 
     def tell(self) -> None:
         """Warn of their number, if not all were named."""
         if self._count > _LONG_LINES_NAMED:
-            logger.warning("%d lines were longer than any in training", self._count)
+            LOGGER.warning("%d lines were longer than any in training", self._count)
 
 
 def write_lines(target: Path, lines: Iterable[str]) -> None:

@@ -19,8 +19,7 @@ from sacrebleu.utils import get_available_testsets, get_langpairs_for_testset, g
 
 from transformer_cli.errors import ConfigError, DataError, Stopped
 from transformer_cli.languages import CHINESE, base_language
-
-logger = logging.getLogger(__name__)
+from transformer_cli.log import LOGGER
 
 # sacreBLEU's warnings name its own parameters; `suspicions` says what users of this program need to know.
 logging.getLogger("sacrebleu").setLevel(logging.CRITICAL)
@@ -260,7 +259,7 @@ def _mecab_or_char(language: str) -> str:
     try:
         _bleu(tokenizer, lowercase=False)
     except ConfigError:
-        logger.warning(
+        LOGGER.warning(
             "BLEU counts characters instead of words (tok:char): the tokenizer %s is not installed. For words: %s",
             tokenizer,
             _install(language),
