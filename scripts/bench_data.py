@@ -187,7 +187,7 @@ def second_start(folder: Path, threads: int) -> Result:
     with Memory() as memory:
         prepared = preparation(folder, threads)
         dataset, _ = prepared.dataset(prepared.tokenizers())
-        prepared.text.valid()
+        prepared.splits.valid()
         planning = time.perf_counter()
         updates = plan_epoch(dataset, BATCH, "tokens", 1, 0)
         planned = time.perf_counter() - planning

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from transformer_cli.config.schema import Corpus, Table
-from transformer_cli.data.corpus import Pair, files_of, parts_of, read_corpus, read_pairs
+from transformer_cli.data.corpus import Pair, files_of, read_corpus, read_pairs, records_by_file
 from transformer_cli.errors import DataError
 
 
@@ -82,7 +82,7 @@ def test_lists_are_paired_in_their_order_and_names_with_a_star_in_that_of_the_na
 
 def test_the_lines_of_each_file_are_counted_from_one(tmp_path: Path) -> None:
     write(tmp_path, a_en="1\n2\n", b_en="3\n", a_de="1\n2\n", b_de="3\n")
-    parts = list(parts_of(Corpus(source=tmp_path / "*.en", target=tmp_path / "*.de")))
+    parts = list(records_by_file(Corpus(source=tmp_path / "*.en", target=tmp_path / "*.de")))
     assert [(Path(part.source).name, Path(part.target).name, part.unit) for part in parts] == [
         ("a.en", "a.de", "line"),
         ("b.en", "b.de", "line"),

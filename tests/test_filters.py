@@ -9,7 +9,7 @@ import pytest
 from transformer_cli.config.schema import Config, Corpus, DataConfig, FilterConfig
 from transformer_cli.data.corpus import Pair, read_pairs
 from transformer_cli.data.filters import FilterCounts, SeenPairs, drop_chosen, drop_empty, length_ratio
-from transformer_cli.data.split import Text
+from transformer_cli.data.split import Splits
 
 
 def test_a_blank_side_takes_its_pair_along_and_shifts_no_other(tmp_path: Path) -> None:
@@ -151,10 +151,10 @@ def test_training_text_goes_through_the_filters_and_meets_no_test_source(tmp_pat
         "test": {"t": [corpus("test", [" line 2"])], "h": {"hold_out": 5}},
         "filters": {"overlap": True, "duplicates": True},
     }
-    text = Text(Config.model_validate({"name": "x", "data": data}))
+    splits = Splits(Config.model_validate({"name": "x", "data": data}))
     counts = FilterCounts()
-    found = [pair.source for pair in text.train(counts)]
-    held = {pair.source for pair in text.tests()["h"]}
+    found = [pair.source for pair in splits.train(counts)]
+    held = {pair.source for pair in splits.tests()["h"]}
     assert sorted(found) == sorted({f"{line} src" for line in train} - held - {"line 1 src", "line 2 src"})
     assert counts.read == 100
     assert counts.kept == len(found)

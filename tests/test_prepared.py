@@ -70,7 +70,7 @@ def prepare(config: Config, **options: Any) -> tuple[dict[str, bytes], TokenData
     prepared = Preparation(config, 1, **options)
     tokenizers = prepared.tokenizers()
     dataset, counts = prepared.dataset(tokenizers)
-    return tokenizers.protos(), dataset, counts, prepared.text.valid()
+    return tokenizers.protos(), dataset, counts, prepared.splits.valid()
 
 
 def assert_same(one: TokenDataset, other: TokenDataset) -> None:

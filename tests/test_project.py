@@ -10,7 +10,7 @@ from transformer_cli.config.load import load_training_config
 from transformer_cli.config.recipes import recipe_for
 from transformer_cli.config.schema import HoldOut
 from transformer_cli.data.filters import FilterCounts
-from transformer_cli.data.split import Text
+from transformer_cli.data.split import Splits
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.project import Files, OwnText, Template, write_own, write_template
 
@@ -72,10 +72,10 @@ def test_a_folder_with_something_in_it_is_refused_and_left_alone(tmp_path: Path)
 def test_the_demo_has_three_test_sets_and_the_first_is_the_whole(tmp_path: Path) -> None:
     config = load_training_config(write_template(tmp_path, "demo"))
     assert list(config.data.test) == ["all", "seen", "new"]
-    tests = Text(config).tests()
+    tests = Splits(config).tests()
     assert tests["all"] == tests["seen"] + tests["new"]
     assert len(tests["new"]) >= 0.3 * len(tests["all"])
-    assert not {pair.source for pair in tests["all"]} & {pair.source for pair in Text(config).train(FilterCounts())}
+    assert not {pair.source for pair in tests["all"]} & {pair.source for pair in Splits(config).train(FilterCounts())}
 
 
 # --- a person's own text ----------------------------------------------------------------------------------------------

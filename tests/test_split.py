@@ -9,7 +9,7 @@ import pytest
 from transformer_cli.config.schema import Config
 from transformer_cli.data.corpus import Pair
 from transformer_cli.data.filters import FilterCounts
-from transformer_cli.data.split import Text
+from transformer_cli.data.split import Splits
 from transformer_cli.errors import ConfigError, DataError
 
 
@@ -29,9 +29,9 @@ PAIRS = [(f"source {i}", f"target {i}") for i in range(200)]
 
 
 def test_each_pair_is_in_exactly_one_part(tmp_path: Path) -> None:
-    text = Text(config(tmp_path, PAIRS, valid={"hold_out": 20}, one={"hold_out": 30}, two={"hold_out": 10}))
+    splits = Splits(config(tmp_path, PAIRS, valid={"hold_out": 20}, one={"hold_out": 30}, two={"hold_out": 10}))
     counts = FilterCounts()
-    parts = [list(text.train(counts)), text.valid(), *text.tests().values()]
+    parts = [list(splits.train(counts)), splits.valid(), *splits.tests().values()]
     assert [len(part) for part in parts] == [140, 20, 30, 10]
     assert sorted(pair for part in parts for pair in part) == sorted(Pair(*pair) for pair in PAIRS)
     assert (counts.read, counts.held_out, counts.kept) == (200, 60, 140)
@@ -39,10 +39,10 @@ def test_each_pair_is_in_exactly_one_part(tmp_path: Path) -> None:
 
 def test_equal_sources_stay_together_and_the_set_grows(tmp_path: Path) -> None:
     pairs = [(f"source {i % 20}", f"target {i}") for i in range(200)]  # each source ten times
-    text = Text(config(tmp_path, pairs, valid={"hold_out": 15}))
-    held = text.valid()
+    splits = Splits(config(tmp_path, pairs, valid={"hold_out": 15}))
+    held = splits.valid()
     assert len(held) == 20
-    assert not {pair.source for pair in held} & {pair.source for pair in text.train(FilterCounts())}
+    assert not {pair.source for pair in held} & {pair.source for pair in splits.train(FilterCounts())}
 
 
 @pytest.mark.parametrize(
@@ -55,50 +55,50 @@ def test_sources_that_differ_in_what_the_model_never_sees_stay_together(
     plain = [(f"Gr\u00fc\u00dfe {i}", f"target {i}") for i in range(100)]
     changed = [(change(source), target + "!") for source, target in plain]
     assert not {source for source, _ in plain} & {source for source, _ in changed}
-    text = Text(config(tmp_path, plain + changed, valid={"hold_out": 20}))
-    held = {pair.target.rstrip("!") for pair in text.valid()}
-    assert (len(text.valid()), len(held)) == (20, 10)
-    assert not held & {pair.target.rstrip("!") for pair in text.train(FilterCounts())}
+    splits = Splits(config(tmp_path, plain + changed, valid={"hold_out": 20}))
+    held = {pair.target.rstrip("!") for pair in splits.valid()}
+    assert (len(splits.valid()), len(held)) == (20, 10)
+    assert not held & {pair.target.rstrip("!") for pair in splits.train(FilterCounts())}
 
 
 def test_the_choice_does_not_depend_on_the_order_of_lines(tmp_path: Path) -> None:
-    forwards = Text(config(tmp_path, PAIRS, valid={"hold_out": 20})).valid()
-    backwards = Text(config(tmp_path, PAIRS[::-1], valid={"hold_out": 20})).valid()
+    forwards = Splits(config(tmp_path, PAIRS, valid={"hold_out": 20})).valid()
+    backwards = Splits(config(tmp_path, PAIRS[::-1], valid={"hold_out": 20})).valid()
     assert forwards == backwards[::-1]
 
 
 def test_another_seed_chooses_other_lines(tmp_path: Path) -> None:
-    one = Text(config(tmp_path, PAIRS, valid={"hold_out": 20})).valid()
-    two = Text(config(tmp_path, PAIRS, seed=2, valid={"hold_out": 20})).valid()
+    one = Splits(config(tmp_path, PAIRS, valid={"hold_out": 20})).valid()
+    two = Splits(config(tmp_path, PAIRS, seed=2, valid={"hold_out": 20})).valid()
     assert one != two
 
 
 def test_pairs_with_an_empty_side_are_never_held_out(tmp_path: Path) -> None:
     pairs = [(f"source {i}", "" if i % 2 else f"target {i}") for i in range(100)]
-    text = Text(config(tmp_path, pairs, valid={"hold_out": 10}))
-    assert all(pair.target for pair in text.valid())
+    splits = Splits(config(tmp_path, pairs, valid={"hold_out": 10}))
+    assert all(pair.target for pair in splits.valid())
     counts = FilterCounts()
-    assert len(list(text.train(counts))) == 40
+    assert len(list(splits.train(counts))) == 40
     assert (counts.empty, counts.held_out) == (50, 10)
 
 
 def test_files_of_their_own_are_read_as_they_are(tmp_path: Path) -> None:
     valid = write(tmp_path, "valid", [("", "a"), ("b", "")])
-    text = Text(config(tmp_path, PAIRS, valid=[valid]))
-    assert text.valid() == [("", "a"), ("b", "")]
-    assert len(list(text.train(FilterCounts()))) == 200
-    assert text.tests() == {}
+    splits = Splits(config(tmp_path, PAIRS, valid=[valid]))
+    assert splits.valid() == [("", "a"), ("b", "")]
+    assert len(list(splits.train(FilterCounts()))) == 200
+    assert splits.tests() == {}
 
 
 def test_holding_out_everything_names_the_key_and_the_number_of_pairs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data\.test\.t: hold_out 150 .* 200 pairs"):
-        Text(config(tmp_path, PAIRS, valid={"hold_out": 50}, t={"hold_out": 150}))
+        Splits(config(tmp_path, PAIRS, valid={"hold_out": 50}, t={"hold_out": 150}))
 
 
 def test_an_evaluation_set_without_lines_is_an_error(tmp_path: Path) -> None:
     valid = write(tmp_path, "valid", [])
     with pytest.raises(DataError, match=r"data\.valid has no lines"):
-        Text(config(tmp_path, PAIRS, valid=[valid])).valid()
+        Splits(config(tmp_path, PAIRS, valid=[valid])).valid()
 
 
 def test_bytes_that_are_not_utf8_are_replaced_in_every_part_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -111,9 +111,9 @@ def test_bytes_that_are_not_utf8_are_replaced_in_every_part_where_that_is_asked_
         path = tmp_path / name
         path.write_text(path.read_text() + "other\n")
     with pytest.raises(DataError, match=r"all\.tgt, line 201"):
-        Text(held)
-    text = Text(held, "replace")
-    assert text.valid() == [("v", "V"), ("\ufffd", "other")]
-    pairs = [*text.train(FilterCounts()), *text.tests()["one"]]
+        Splits(held)
+    splits = Splits(held, "replace")
+    assert splits.valid() == [("v", "V"), ("\ufffd", "other")]
+    pairs = [*splits.train(FilterCounts()), *splits.tests()["one"]]
     assert len(pairs) == 201
     assert ("other", "\ufffd") in pairs

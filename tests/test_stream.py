@@ -17,8 +17,8 @@ from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.data.filters import FilterCounts
 from transformer_cli.data.formats import HubStream, Record
 from transformer_cli.data.prepared import Preparation
-from transformer_cli.data.split import Text
-from transformer_cli.data.stream import Place, Stream
+from transformer_cli.data.split import Splits
+from transformer_cli.data.stream import Position, Stream
 from transformer_cli.data.tokenizer import Tokenizers, train_tokenizer
 from transformer_cli.errors import DataError
 from transformer_cli.training.distributed import Processes
@@ -68,7 +68,7 @@ def stream_of(
     monkeypatch.setattr(Shards, "read", 0)
     config = config or config_of()
     assert config.data.stream is not None
-    return Stream(config.data.stream, config, text or Text(config))
+    return Stream(config.data.stream, config, text or Splits(config))
 
 
 def sources(dataset: TokenDataset, tokenizers: Tokenizers) -> list[str]:
@@ -80,7 +80,8 @@ def epoch_of(
 ) -> list[list[str]]:
     """The sources of the windows of one process."""
     return [
-        sources(window.dataset, tokenizers) for window in stream.windows(Place(epoch), tokenizers, 1, rank, processes)
+        sources(window.dataset, tokenizers)
+        for window in stream.windows(Position(epoch), tokenizers, 1, rank, processes)
     ]
 
 
@@ -150,10 +151,10 @@ def test_from_the_beginning_of_any_window_the_rest_of_the_epoch_is_the_same(
 ) -> None:
     stream = stream_of(monkeypatch, SIZES)
     for rank in range(processes):
-        whole = list(stream.windows(Place(4), tokenizers, 1, rank, processes))
+        whole = list(stream.windows(Position(4), tokenizers, 1, rank, processes))
         for i, window in enumerate(whole):
-            for place, rest in ((window.begin, whole[i:]), (window.end, whole[i + 1 :])):
-                saved = Place.from_plain(json.loads(json.dumps(place.to_plain())))
+            for position, rest in ((window.begin, whole[i:]), (window.end, whole[i + 1 :])):
+                saved = Position.from_plain(json.loads(json.dumps(position.to_plain())))
                 again = list(stream.windows(saved, tokenizers, 1, rank, processes))
                 assert [w.begin for w in again] == [w.begin for w in rest]
                 assert [w.end for w in again] == [w.end for w in rest]
@@ -163,7 +164,7 @@ def test_from_the_beginning_of_any_window_the_rest_of_the_epoch_is_the_same(
 def test_no_more_is_read_than_the_window_that_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, tokenizers: Tokenizers
 ) -> None:
-    windows = stream_of(monkeypatch, [1000] * 3).windows(Place(), tokenizers, 1)
+    windows = stream_of(monkeypatch, [1000] * 3).windows(Position(), tokenizers, 1)
     for count in range(1, 5):
         next(windows)
         assert Shards.read == 10 * count
@@ -185,8 +186,8 @@ def test_the_filters_leave_out_and_count_as_the_windows_go_by(
     stream = stream_of(monkeypatch, [30], config)
     monkeypatch.setattr(stream_module, "HubStream", Faulty)
     assert config.data.stream is not None
-    stream = Stream(config.data.stream, config, Text(config))
-    windows = list(stream.windows(Place(), tokenizers, 1))
+    stream = Stream(config.data.stream, config, Splits(config))
+    windows = list(stream.windows(Position(), tokenizers, 1))
     assert flat([sources(window.dataset, tokenizers) for window in windows]) == ["1 2"] * 5
     assert windows[0].end.counts == FilterCounts(read=7, empty=2, overlap=1, identical=1, too_long=1)
     assert windows[-1].end.counts == FilterCounts(read=30, empty=10, overlap=5, identical=5, too_long=5)
@@ -203,7 +204,7 @@ def test_a_window_of_which_nothing_is_left_is_empty_and_the_next_is_read(
     monkeypatch.setattr(stream_module, "HubStream", Later)
     config = config_of()
     assert config.data.stream is not None
-    stream = Stream(config.data.stream, config, Text(config))
+    stream = Stream(config.data.stream, config, Splits(config))
     assert [len(window) for window in epoch_of(stream, tokenizers)] == [0, 0, 5, 1]
 
 
@@ -218,7 +219,7 @@ def test_the_sample_is_of_several_shards_in_turn_and_then_of_the_others(monkeypa
 
 def test_once_closed_it_ends_at_the_next_record(monkeypatch: pytest.MonkeyPatch, tokenizers: Tokenizers) -> None:
     stream = stream_of(monkeypatch, [1000])
-    windows = stream.windows(Place(), tokenizers, 1)
+    windows = stream.windows(Position(), tokenizers, 1)
     next(windows)
     stream.close()
     assert list(windows) == []
@@ -355,10 +356,10 @@ def test_who_is_at_the_end_of_its_share_before_the_others_reads_nothing_again_af
     trained, going = 0, True
     feed = Streamed(stream, tokenizers, config, None, 1, OfTwo(), state)
     while going:
-        state.stream = feed.places()
+        state.stream = feed.positions()
         assert trained + sum(steps(Streamed(stream, tokenizers, config, None, 1, OfTwo(), state))) == 25
         trained += sum(map(len, feed.next(state)[1]))
         going = feed.advance(state)
-    state.stream = feed.places()
+    state.stream = feed.positions()
     assert trained == 25
     assert sum(steps(Streamed(stream, tokenizers, config, None, 1, OfTwo(), state))) == 0

@@ -17,7 +17,7 @@ from transformer_cli.data.batching import Update, make_batch, micro_batches, pla
 from transformer_cli.data.corpus import Pair
 from transformer_cli.data.dataset import TokenDataset, encode_pairs
 from transformer_cli.data.filters import FilterCounts
-from transformer_cli.data.sampling import Sampler, _Cutter, _Merges, _Unigram
+from transformer_cli.data.subword_sampling import Sampler, _Cutter, _Merges, _Unigram
 from transformer_cli.data.tokenizer import UNK, Tokenizer, Tokenizers, train_tokenizer, train_tokenizers
 from transformer_cli.errors import ConfigError
 

@@ -14,7 +14,7 @@ from transformer_cli.config.schema import Corpus
 from transformer_cli.data.corpus import read_pairs
 from transformer_cli.data.demo import make_demo
 from transformer_cli.data.filters import FilterCounts, drop_empty
-from transformer_cli.data.split import Text
+from transformer_cli.data.split import Splits
 from transformer_cli.errors import ConfigError, DataError, UserError
 from transformer_cli.languages import has_thousands_of_characters
 from transformer_cli.log import LOGGER
@@ -177,8 +177,8 @@ def write_own(folder: Path, text: OwnText) -> Path:
     left = pairs - held_out * [text.valid, text.test].count(None)
     path = _write_config(folder, _own_config(folder, text, left, held_out))
     try:
-        split = Text(load_config(path))
-        found = {"valid": split.valid(), **split.tests()}
+        splits = Splits(load_config(path))
+        found = {"valid": splits.valid(), **splits.tests()}
     except UserError:
         path.unlink()
         if is_new:

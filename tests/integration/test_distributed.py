@@ -18,7 +18,7 @@ from runs import WITHIN, in_processes, metrics, record_weights, saved_steps, upd
 
 from transformer_cli import checkpoint
 from transformer_cli.data.corpus import Pair
-from transformer_cli.data.split import Text
+from transformer_cli.data.split import Splits
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import DataError
@@ -324,12 +324,12 @@ def _trouble_in_process_1(kind: str) -> None:
     if os.environ["RANK"] != "1":
         return
     if kind == "text":
-        Text.valid = missing  # type: ignore[method-assign]
+        Splits.valid = missing  # type: ignore[method-assign]
     else:
         step.batch_loss = once_without_memory
 
 
-def missing(_: Text) -> list[Pair]:
+def missing(_: Splits) -> list[Pair]:
     raise DataError("cannot read valid.src: No such file or directory")
 
 

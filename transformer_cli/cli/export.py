@@ -35,7 +35,7 @@ def export(
     Example: transformer-cli export runs/demo -o demo-ctranslate2
     """
     from transformer_cli.data.lines import read_lines
-    from transformer_cli.data.split import Text
+    from transformer_cli.data.split import Splits
     from transformer_cli.errors import ConfigError
     from transformer_cli.evaluation.sets import config_of_run
 
@@ -43,7 +43,7 @@ def export(
     if text is not None:
         lines = list(islice(read_lines(text, errors), _PARITY_LINES))
     elif (config := config_of_run(run)) is not None:
-        lines = [pair.source for pair in Text(config, errors).valid()[:_PARITY_LINES]]
+        lines = [pair.source for pair in Splits(config, errors).valid()[:_PARITY_LINES]]
     else:
         raise ConfigError(f"{run} is not in a run directory, which would name a validation set: give --text")
 

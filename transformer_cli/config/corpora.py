@@ -223,12 +223,12 @@ class HoldOut(Section):
     """Number of pairs. Pairs with equal sources stay together, so the set can have a few more."""
 
 
-def _kind_of_part(value: Any) -> str:
+def _kind_of_text(value: Any) -> str:
     corpus_keys = _FIELDS.union(*_KINDS.values())
     held = isinstance(value, HoldOut) or (isinstance(value, dict) and not corpus_keys & value.keys())
     return "[hold_out]" if held else "[files]"
 
 
-Part = Annotated[
-    Annotated[Corpora, Tag("[files]")] | Annotated[HoldOut, Tag("[hold_out]")], Discriminator(_kind_of_part)
+CorporaOrHoldOut = Annotated[
+    Annotated[Corpora, Tag("[files]")] | Annotated[HoldOut, Tag("[hold_out]")], Discriminator(_kind_of_text)
 ]

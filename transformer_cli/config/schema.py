@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from transformer_cli.config.corpora import AnyCorpus as AnyCorpus
-from transformer_cli.config.corpora import Corpora, FilePath, Part, Positive, as_tuple, conflict
+from transformer_cli.config.corpora import Corpora, CorporaOrHoldOut, FilePath, Positive, as_tuple, conflict
 from transformer_cli.config.corpora import Corpus as Corpus
 from transformer_cli.config.corpora import HoldOut as HoldOut
 from transformer_cli.config.corpora import HubSet as HubSet
@@ -54,10 +54,10 @@ class DataConfig(Section):
     """Corpora to train on: a list of `{source: FILE, target: FILE}` (text, one sentence per line), `{path: FILE,
     source_field: NAME, target_field: NAME}` (TSV, CSV, JSON, Parquet) and `{hub: NAME, split: NAME, source_field: NAME,
     target_field: NAME}` (Hugging Face), in any mixture; see below."""
-    valid: Part = ()
+    valid: CorporaOrHoldOut = ()
     """Validation set, which measures progress and selects the best checkpoint: corpora like those of `train`, or
     `{hold_out: N}` for N pairs held out of `train`."""
-    test: dict[FileName, Part] = {}  # noqa: RUF012, pydantic gives each model its own
+    test: dict[FileName, CorporaOrHoldOut] = {}  # noqa: RUF012, pydantic gives each model its own
     """Test sets by name, each a list of corpora or `{hold_out: N}`. They are translated and scored once, after
     training. The last line printed is the score of the first one."""
     max_length: Positive = 256

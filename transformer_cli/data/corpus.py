@@ -25,7 +25,7 @@ class Pair(NamedTuple):
     target: str
 
 
-class Part(NamedTuple):
+class FileRecords(NamedTuple):
     """The records of one file, or of a source file and its target file."""
 
     source: str
@@ -46,22 +46,22 @@ def read_pairs(corpora: Sequence[AnyCorpus], errors: Errors = "strict") -> Itera
 def read_corpus(corpus: AnyCorpus, errors: Errors = "strict") -> Iterator[Pair]:
     """The pairs of one corpus, file by file. DataError if a file cannot be read, or a source and a target file differ
     in their number of lines; both are read to the end, and the error gives both numbers."""
-    for part in parts_of(corpus, errors):
-        for _, source, target in part.records:
+    for file in records_by_file(corpus, errors):
+        for _, source, target in file.records:
             yield Pair(source, target)
 
 
-def parts_of(corpus: AnyCorpus, errors: Errors = "strict") -> Iterator[Part]:
+def records_by_file(corpus: AnyCorpus, errors: Errors = "strict") -> Iterator[FileRecords]:
     """The files of a corpus, each with its numbered records. Raises DataError like `read_corpus`."""
     match corpus:
         case HubSet():
-            yield Part(corpus.hub, corpus.hub, "record", read_hub(corpus))
+            yield FileRecords(corpus.hub, corpus.hub, "record", read_hub(corpus))
         case Table():
             for path in _matching(corpus.path):
-                yield Part(str(path), str(path), unit_of(corpus, path), read_table(corpus, path, errors))
+                yield FileRecords(str(path), str(path), unit_of(corpus, path), read_table(corpus, path, errors))
         case Corpus():
             for source, target in _file_pairs(corpus):
-                yield Part(str(source), str(target), "line", _aligned(source, target, errors))
+                yield FileRecords(str(source), str(target), "line", _aligned(source, target, errors))
 
 
 def files_of(corpus: AnyCorpus) -> list[Path]:

@@ -12,7 +12,7 @@ from transformer_cli.data.cache import Cache, cache_folder, key_of
 from transformer_cli.data.corpus import Pair, files_of
 from transformer_cli.data.dataset import CorpusPart, TokenDataset, encode_chunks, joined
 from transformer_cli.data.filters import FilterCounts
-from transformer_cli.data.split import Text, sets_beside_training
+from transformer_cli.data.split import Splits, sets_beside_training
 from transformer_cli.data.stream import Stream
 from transformer_cli.data.tokenizer import LIBRARIES, Tokenizers, read_tokenizers, train_tokenizers
 from transformer_cli.errors import ConfigError, DataError
@@ -37,8 +37,8 @@ class Preparation:
         self.cache = self._kept = Cache(config.data.cache_dir or cache_folder(), writable)
         self.stream: Stream | None = None
         if (hub := config.data.stream) is not None:
-            self.text = Text(config)
-            self.stream = Stream(hub, config, self.text)
+            self.splits = Splits(config)
+            self.stream = Stream(hub, config, self.splits)
             return
         corpora = _corpora_of_training(config)
         if changing := [corpus.hub for corpus in corpora if isinstance(corpus, HubSet) and not _is_fixed(corpus)]:
@@ -59,17 +59,17 @@ class Preparation:
             for corpus in corpora
         ]
         self._origin = [_FORMAT, __version__, LIBRARIES, settings, chance, len(data.train), content]
-        self.text = self._text(bool(held))
+        self.splits = self._splits(bool(held))
 
-    def _text(self, held: bool) -> Text:
+    def _splits(self, held: bool) -> Splits:
         if not held:
-            return Text(self._config)
+            return Splits(self._config)
         key = key_of(self._origin)
         if (found := self._kept.record("held-out", key)) is not None:
-            return Text(self._config, held_out=found)
-        text = Text(self._config)
-        self._kept.keep("held-out", key, text.held_out())
-        return text
+            return Splits(self._config, held_out=found)
+        splits = Splits(self._config)
+        self._kept.keep("held-out", key, splits.held_out())
+        return splits
 
     def tokenizers(self) -> Tokenizers:
         """The tokenizers that the configuration names, else tokenizers trained on the training text."""
@@ -89,7 +89,7 @@ class Preparation:
 
     def _pairs(self) -> Iterator[Pair]:
         counts = FilterCounts()
-        yield from self.text.train(counts)
+        yield from self.splits.train(counts)
         if counts.kept == 0:
             raise _nothing_left(self._config, counts)
 
@@ -107,11 +107,11 @@ class Preparation:
             LOGGER.debug("the training text is taken from the cache %s", self._kept.folder)
             _tell_again(found[1])
         elif self._kept.writable:
-            encoding = _Encoding(self._config, self.text, tokenizers, self._threads)
+            encoding = _Encoding(self._config, self.splits, tokenizers, self._threads)
             self._kept.keep_dataset(key, encoding, encoding.counted)
             found = self._kept.dataset(key)
         if found is None:
-            encoding = _Encoding(self._config, self.text, tokenizers, self._threads)
+            encoding = _Encoding(self._config, self.splits, tokenizers, self._threads)
             found = joined(encoding), encoding.counted()
         dataset, counted = found
         weights = [corpus.weight for corpus in self._config.data.train]
@@ -148,9 +148,9 @@ def _nothing_left(config: Config, counts: FilterCounts) -> DataError:
 class _Encoding:
     """Encodes the training text chunk by chunk, and counts pairs on the way. DataError at the end if there are none."""
 
-    def __init__(self, config: Config, text: Text, tokenizers: Tokenizers, threads: int) -> None:
+    def __init__(self, config: Config, splits: Splits, tokenizers: Tokenizers, threads: int) -> None:
         self._config = config
-        self._text = text
+        self._splits = splits
         self._tokenizers = tokenizers
         self._threads = threads
         self._counts = FilterCounts()
@@ -160,7 +160,7 @@ class _Encoding:
     def __iter__(self) -> Iterator[TokenDataset]:
         max_length = self._config.data.max_length
         with self._notices:
-            for corpus, pairs in enumerate(self._text.train_by_corpus(self._counts)):
+            for corpus, pairs in enumerate(self._splits.train_by_corpus(self._counts)):
                 for chunk in encode_chunks(pairs, self._tokenizers, self._counts, max_length, self._threads):
                     self._sizes[corpus] += len(chunk)
                     yield chunk

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_cli.config.corpora import Part
+from transformer_cli.config.corpora import CorporaOrHoldOut
 from transformer_cli.config.schema import Config, HoldOut
 from transformer_cli.data.corpus import Pair, read_corpus, read_pairs
 from transformer_cli.data.filters import FilterCounts, SeenPairs, drop_chosen, drop_empty
@@ -22,13 +22,13 @@ from transformer_cli.data.tokenizer import canonical
 from transformer_cli.errors import ConfigError, DataError
 
 
-def sets_beside_training(config: Config) -> dict[str, Part]:
+def sets_beside_training(config: Config) -> dict[str, CorporaOrHoldOut]:
     """The validation and test sets by their configuration keys."""
     data = config.data
     return {"data.valid": data.valid} | {f"data.test.{name}": part for name, part in data.test.items()}
 
 
-class Text:
+class Splits:
     """The training, validation and test pairs of a configuration. Held-out pairs are selected on construction.
 
     If `errors` or `data.errors` is `replace`, bytes that are not UTF-8 become U+FFFD. The argument `held_out` is an

@@ -2,8 +2,8 @@
 
 An epoch reads the shards of the set in an order drawn from (seed, epoch). A window is the next `shuffle_buffer`
 records; pairs are shuffled and grouped by length within it. With n processes, each process reads an equal number of
-whole shards. Of the remaining shards, fewer than n, each process reads every n-th record. A place in the stream is the
-start of a window, given by a few numbers.
+whole shards. Of the remaining shards, fewer than n, each process reads every n-th record. A position in the stream is
+the start of a window, given by a few numbers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,14 +18,14 @@ from transformer_cli.data.corpus import Pair
 from transformer_cli.data.dataset import TokenDataset, encode_chunks, joined
 from transformer_cli.data.filters import FilterCounts, SeenPairs, drop_chosen, drop_empty
 from transformer_cli.data.formats import HubStream
-from transformer_cli.data.split import Text
+from transformer_cli.data.split import Splits
 from transformer_cli.data.tokenizer import Tokenizers
 
 _SAMPLED_AT_ONCE = 8  # shards read in turn for the training sample of the tokenizer
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """The position of a process in an epoch: the record where a window begins."""
 
     epoch: int = 0
@@ -42,20 +42,20 @@ class Place:
         return asdict(self)
 
     @classmethod
-    def from_plain(cls, values: Mapping[str, Any]) -> "Place":
-        """The place that `to_plain` described."""
+    def from_plain(cls, values: Mapping[str, Any]) -> "Position":
+        """The position that `to_plain` described."""
         return cls(**{**values, "counts": FilterCounts(**values["counts"])})
 
 
 class Window(NamedTuple):
     """Pairs that are shuffled and batched together; may be empty after filtering."""
 
-    begin: Place
-    end: Place
+    begin: Position
+    end: Position
     dataset: TokenDataset
 
 
-class _Part(NamedTuple):
+class _Slice(NamedTuple):
     """The part of a shard that a process reads: every `step`-th record from `start` on."""
 
     shard: int
@@ -66,12 +66,12 @@ class _Part(NamedTuple):
 class Stream:
     """The streamed set of a configuration. DataError if it cannot be loaded."""
 
-    def __init__(self, hub: HubSet, config: Config, text: Text) -> None:
-        """`text` provides the validation and test sets for the filter `overlap`."""
+    def __init__(self, hub: HubSet, config: Config, splits: Splits) -> None:
+        """`splits` provides the validation and test sets for the filter `overlap`."""
         self._set = HubStream(hub)
         self._config = config
         self._size = hub.shuffle_buffer
-        self._evaluated = text.evaluated() if config.data.filters.overlap else set()
+        self._evaluated = splits.evaluated() if config.data.filters.overlap else set()
         self._closed = False
 
     @property
@@ -85,23 +85,23 @@ class Stream:
         order = np.random.default_rng(self._config.seed).permutation(self.shards).tolist()
         groups = (order[i : i + _SAMPLED_AT_ONCE] for i in range(0, len(order), _SAMPLED_AT_ONCE))
         in_turn = chain.from_iterable(
-            _in_turn([self._pairs(_Part(shard, 0, 1)) for shard in group]) for group in groups
+            _in_turn([self._pairs(_Slice(shard, 0, 1)) for shard in group]) for group in groups
         )
         return islice(self._filtered(in_turn, FilterCounts()), pairs)
 
     def windows(
-        self, begin: Place, tokenizers: Tokenizers, threads: int, rank: int = 0, processes: int = 1
+        self, begin: Position, tokenizers: Tokenizers, threads: int, rank: int = 0, processes: int = 1
     ) -> Iterator[Window]:
-        """The windows that the process `rank` reads of an epoch, from a place on. DataError if a record cannot be
+        """The windows that the process `rank` reads of an epoch, from a position on. DataError if a record cannot be
         read."""
-        parts = self._parts(begin.epoch, rank, processes)
+        slices = self._slices(begin.epoch, rank, processes)
         at = begin.shard, begin.record
 
         def pairs() -> Iterator[Pair]:
             nonlocal at
-            for number in range(begin.shard, len(parts)):
+            for number in range(begin.shard, len(slices)):
                 before = begin.record if number == begin.shard else 0
-                for taken, pair in enumerate(self._pairs(parts[number], before), before + 1):
+                for taken, pair in enumerate(self._pairs(slices[number], before), before + 1):
                     at = number, taken
                     yield pair
 
@@ -112,7 +112,7 @@ class Stream:
             dataset = joined(encode_chunks(read, tokenizers, counts, self._config.data.max_length, threads))
             if counts.read == begin.counts.read:
                 return
-            end = Place(begin.epoch, begin.window + 1, *at, counts)
+            end = Position(begin.epoch, begin.window + 1, *at, counts)
             yield Window(begin, end, dataset)
             begin = end
 
@@ -124,14 +124,14 @@ class Stream:
         """Stop reading, in any thread, at the next record."""
         self._closed = True
 
-    def _parts(self, epoch: int, rank: int, processes: int) -> list[_Part]:
+    def _slices(self, epoch: int, rank: int, processes: int) -> list[_Slice]:
         order = np.random.default_rng([self._config.seed, epoch]).permutation(self.shards).tolist()
         whole = self.shards - self.shards % processes
-        own = [_Part(shard, 0, 1) for shard in order[rank:whole:processes]]
-        return own + [_Part(shard, rank, processes) for shard in order[whole:]]
+        own = [_Slice(shard, 0, 1) for shard in order[rank:whole:processes]]
+        return own + [_Slice(shard, rank, processes) for shard in order[whole:]]
 
-    def _pairs(self, part: _Part, taken: int = 0) -> Iterator[Pair]:
-        for record in self._set.records(part.shard, part.start + taken * part.step, part.step):
+    def _pairs(self, slice_: _Slice, taken: int = 0) -> Iterator[Pair]:
+        for record in self._set.records(slice_.shard, slice_.start + taken * slice_.step, slice_.step):
             if self._closed:
                 return
             yield Pair(record.source, record.target)

@@ -11,7 +11,7 @@ from transformer_cli.config.schema import Config, HoldOut
 from transformer_cli.data.cache import Cache, cache_folder
 from transformer_cli.data.corpus import files_of
 from transformer_cli.data.lines import Errors, read_lines
-from transformer_cli.data.split import Text
+from transformer_cli.data.split import Splits
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.scores import has_own_tokenizer, named_set
 from transformer_cli.run_files import MODEL_NAME, holds_run, read_record
@@ -38,13 +38,13 @@ def sets_of_run(run: Path, limit: int | None, errors: Errors) -> list[Evaluation
     config = config_of_run(run)
     if config is None:
         raise ConfigError(f"{run} is not in a run directory, which would name test sets: give --source and --reference")
-    text = Text(config, errors)
+    splits = Splits(config, errors)
     evaluated = [*config.data.test.values()] or [config.data.valid]
     if any(isinstance(part, HoldOut) for part in evaluated):
         _refuse_changed_text(run, config)
     return [
         EvaluationSet(name, [[pair.target for pair in pairs[:limit]]], [pair.source for pair in pairs[:limit]])
-        for name, pairs in (text.tests() or {"valid": text.valid()}).items()
+        for name, pairs in (splits.tests() or {"valid": splits.valid()}).items()
     ]
 
 

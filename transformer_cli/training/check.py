@@ -17,7 +17,7 @@ from transformer_cli.config.schema import Config
 from transformer_cli.data.batching import Indices, Update, plan_epoch
 from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.data.prepared import Preparation
-from transformer_cli.data.stream import Place, Stream, Window
+from transformer_cli.data.stream import Position, Stream, Window
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.translator import load_tokenizers
 from transformer_cli.device import choose_device
@@ -63,7 +63,7 @@ def check(config: Config, run_dir: Path, threads: int | None) -> Iterator[str]:
         shards = f"{prepared.stream.shards:,} shards"
         yield f"training text   streamed from {shards}, of which one window (shuffle_buffer) is read:"
         yield f"                {window.end.counts.summary(config.data)}"
-    valid, tests = prepared.text.valid(), prepared.text.tests()
+    valid, tests = prepared.splits.valid(), prepared.splits.tests()
     for name, pairs in {"valid": valid, **tests}.items():
         yield f"{name + ' text':<15} {len(pairs):,} pairs"
     yield from _lengths(dataset, tokenizers)
@@ -117,7 +117,7 @@ def _seconds(updater: Updater, dataset: TokenDataset, update: Update) -> float:
 
 def _first_window(stream: Stream, tokenizers: Tokenizers, threads: int, processes: int) -> Window:
     """The first window that holds pairs. DataError if there is none."""
-    for window in stream.windows(Place(), tokenizers, threads, 0, processes):
+    for window in stream.windows(Position(), tokenizers, threads, 0, processes):
         if len(window.dataset):
             return window
     raise DataError("data.train: no pair is left to train on in the stream")

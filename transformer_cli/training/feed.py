@@ -16,8 +16,8 @@ from transformer_cli.config.schema import Config
 from transformer_cli.data.batching import Plan, Update, plan_epoch
 from transformer_cli.data.dataset import TokenDataset, joined
 from transformer_cli.data.filters import FilterCounts
-from transformer_cli.data.sampling import Sampler
-from transformer_cli.data.stream import Place, Stream, Window
+from transformer_cli.data.stream import Position, Stream, Window
+from transformer_cli.data.subword_sampling import Sampler
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.log import LOGGER
@@ -49,7 +49,7 @@ class Feed(Protocol):
     def end_epoch(self, state: TrainingState) -> None:
         """Called when all processes have reached the end of an epoch, or of training."""
 
-    def places(self) -> list[dict[str, Any]]:
+    def positions(self) -> list[dict[str, Any]]:
         """The position of each process as JSON-ready values, in the main process only; empty if the counters of the
         state suffice."""
 
@@ -85,7 +85,7 @@ class Planned:
     def end_epoch(self, state: TrainingState) -> None:
         """See `Feed`."""
 
-    def places(self) -> list[dict[str, Any]]:
+    def positions(self) -> list[dict[str, Any]]:
         """See `Feed`."""
         return []
 
@@ -127,23 +127,23 @@ class Streamed:
         self._size = max(update_size(config.training) // group.count, 1)
         self._background = ThreadPoolExecutor(1, "stream")
         saved = state.stream[group.rank] if state.stream else None
-        place = Place(state.epoch) if saved is None else Place.from_plain(saved["place"])
-        if saved is None or place.epoch != state.epoch:
-            self._begin(Place(state.epoch))
+        position = Position(state.epoch) if saved is None else Position.from_plain(saved["place"])
+        if saved is None or position.epoch != state.epoch:
+            self._begin(Position(state.epoch))
         else:
-            self._begin(place)
+            self._begin(position)
             self._number = saved["update"]
 
     def next(self, state: TrainingState) -> tuple[TokenDataset, Update]:
         """See `Feed`."""
-        if self._place.epoch != state.epoch:
-            self._begin(Place(state.epoch))
+        if self._position.epoch != state.epoch:
+            self._begin(Position(state.epoch))
         if self._plan is None:
             return self.dataset, []
         update = self._plan[self._number]
         if self._sampler is None:
             return self.dataset, update
-        return self._sampler.sampled(self.dataset, update, (state.epoch, self._place.window, self._group.rank))
+        return self._sampler.sampled(self.dataset, update, (state.epoch, self._position.window, self._group.rank))
 
     def advance(self, state: TrainingState) -> bool:
         """See `Feed`."""
@@ -159,9 +159,9 @@ class Streamed:
         LOGGER.info("epoch %d%s: %s", state.current_epoch, whole, counts.summary(self._config.data))
         self._stream.report()
 
-    def places(self) -> list[dict[str, Any]]:
+    def positions(self) -> list[dict[str, Any]]:
         """See `Feed`."""
-        own = {"place": self._place.to_plain(), "update": self._number}
+        own = {"place": self._position.to_plain(), "update": self._number}
         return [json.loads(words) for words in self._group.gather(json.dumps(own).encode())]
 
     def close(self) -> None:
@@ -169,11 +169,11 @@ class Streamed:
         self._stream.close()
         self._background.shutdown(wait=False)
 
-    def _begin(self, place: Place) -> None:
-        """Move to the first window with pairs at or after a place. DataError if no process finds one."""
-        self._place, self._end, self._counts = place, place, place.counts
+    def _begin(self, position: Position) -> None:
+        """Move to the first window with pairs at or after a position. DataError if no process finds one."""
+        self._position, self._end, self._counts = position, position, position.counts
         self._windows = self._stream.windows(
-            place, self._tokenizers, self._threads, self._group.rank, self._group.count
+            position, self._tokenizers, self._threads, self._group.rank, self._group.count
         )
         self._ahead = self._background.submit(self._read)
         self._turn()
@@ -187,8 +187,8 @@ class Streamed:
         self.dataset = joined([]) if window is None else window.dataset
         if window is not None:
             self._end, self._counts = window.end, window.end.counts
-        # At the end of its part, the place of a process is after its last window, which is done.
-        self._place = self._end if window is None or self._plan is None else window.begin
+        # At the end of its part, the position of a process is after its last window, which is done.
+        self._position = self._end if window is None or self._plan is None else window.begin
         if self._plan is not None:
             self._ahead = self._background.submit(self._read)
 

@@ -20,7 +20,7 @@ from transformer_cli.data.batching import Update
 from transformer_cli.data.corpus import Pair
 from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.data.prepared import Preparation
-from transformer_cli.data.sampling import Sampler
+from transformer_cli.data.subword_sampling import Sampler
 from transformer_cli.data.tokenizer import PAD, Tokenizers
 from transformer_cli.decoding.translator import Translator, load_model, load_tokenizers
 from transformer_cli.device import (
@@ -119,7 +119,7 @@ class Job:
         due = state.step % (settings.save_steps or settings.valid_steps) == 0 or ended
         is_best = state.best_step == state.step
         if due or is_best or stopping:
-            state.stream = self.feed.places()
+            state.stream = self.feed.positions()
             if self.group.is_main:
                 self._save(due)
                 # After the checkpoint, so that the model is never newer than the one a killed run resumes from.
@@ -213,7 +213,7 @@ def prepare(
     files = data_files(config, prepared.cache.file_hash)
     if saved is not None:
         check_data_unchanged(record, files)
-    valid, tests = prepared.text.valid(), prepared.text.tests()
+    valid, tests = prepared.splits.valid(), prepared.splits.tests()
     tokenizers = _train_tokenizers(prepared, group) if base is None else load_tokenizers(base.tokenizers)
     validator = Validator(config, tokenizers, valid)
     feed = _feed(prepared, tokenizers, config, used_threads, group, state)

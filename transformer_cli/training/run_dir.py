@@ -21,7 +21,7 @@ from typing import Any
 
 from transformer_cli import __version__
 from transformer_cli.checkpoint import remove_unfinished
-from transformer_cli.config.corpora import Part
+from transformer_cli.config.corpora import CorporaOrHoldOut
 from transformer_cli.config.load import dump_config
 from transformer_cli.config.schema import Config, HoldOut, HubSet
 from transformer_cli.data.corpus import Pair, files_of
@@ -159,7 +159,7 @@ def data_files(config: Config, file_hash: Callable[[Path], str]) -> list[dict[st
         for path in (config.tokenizer.model, config.tokenizer.target_model)
         if path is not None
     ]
-    parts: list[tuple[str, Part]] = [("data.train", config.data.train), ("data.valid", config.data.valid)]
+    parts: list[tuple[str, CorporaOrHoldOut]] = [("data.train", config.data.train), ("data.valid", config.data.valid)]
     if config.data.filters.overlap:  # then the training text depends on the test sets, too
         parts += [("data.test", part) for part in config.data.test.values()]
     for key, part in parts:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from transformer_cli.config.schema import AnyCorpus
 from transformer_cli.data.alignment import Shift, find_shift
-from transformer_cli.data.corpus import Pair, Part, parts_of
+from transformer_cli.data.corpus import FileRecords, Pair, records_by_file
 from transformer_cli.data.doctor.characters import FLAWS, flaws, is_decomposed
 from transformer_cli.data.filters import SeenPairs, has_equal_sides, length_ratio
 from transformer_cli.data.formats import Record
@@ -117,7 +117,7 @@ class _Examiner:
 
     def read(self, corpus: AnyCorpus, errors: Errors) -> None:
         try:
-            for part in parts_of(corpus, errors):
+            for part in records_by_file(corpus, errors):
                 self._part(part)
         except DataError as error:
             self._report.findings.append(Finding("error", "unreadable", str(error)))
@@ -130,7 +130,7 @@ class _Examiner:
         report.findings.sort(key=lambda finding: finding.level)
         return report
 
-    def _part(self, part: Part) -> None:
+    def _part(self, part: FileRecords) -> None:
         lengths = array("I"), array("I")
         records = _Readable(part.records)
         while chunk := list(islice(records, _CHUNK)):
@@ -151,7 +151,7 @@ class _Examiner:
         if shift := find_shift(*lengths):
             self._report.findings.append(_in_words(shift, part))
 
-    def _side(self, part: Part, record: Record, side: SideName, text: str) -> None:
+    def _side(self, part: FileRecords, record: Record, side: SideName, text: str) -> None:
         size, index = getattr(self._report, side), ("source", "target").index(side)
         size.words += len(text.split())
         size.characters += len(text)
@@ -164,7 +164,7 @@ class _Examiner:
         if (decomposed := is_decomposed(text)) is not None:
             self._count(part, record, "spelling", _SPELLINGS[decomposed], side)
 
-    def _pair(self, part: Part, record: Record) -> None:
+    def _pair(self, part: FileRecords, record: Record) -> None:
         if _is_empty(record):
             self._count(part, record, "empty", "pairs with an empty side")
             return
@@ -184,7 +184,7 @@ class _Examiner:
             self._evaluated.setdefault(source, self._name)
 
     def _count(
-        self, part: Part, record: Record, kind: str, words: str, side: SideName | None = None, place: int = 0
+        self, part: FileRecords, record: Record, kind: str, words: str, side: SideName | None = None, place: int = 0
     ) -> None:
         """Count a flaw of a pair, or of one side of it. The first occurrence gives the example: the text around
         `place`."""
@@ -240,7 +240,7 @@ def _without_one_spelling(counted: Mapping[tuple[str, str, str, str | None], Fin
             yield replace(finding, words=f"{words}, and {other.count:,} {other.words.removeprefix('lines ')}")
 
 
-def _in_words(shift: Shift, part: Part) -> Finding:
+def _in_words(shift: Shift, part: FileRecords) -> Finding:
     """A shift as a finding: an error, or a warning if its offset is unknown."""
     stretch = f"from about {part.unit} {shift.first:,} to {shift.last:,}"
     if shift.offset is None:
