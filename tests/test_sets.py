@@ -69,9 +69,10 @@ def test_lines_held_out_of_a_text_that_has_changed_since_training_are_not_taken(
     (held_out,) = sets_of_run(run, None, "strict")
     assert (held_out.name, len(held_out.references[0])) == ("mine", 3)
 
-    files[1].write_text(files[1].read_text().replace("T7", "other"))
-    with pytest.raises(DataError, match=r"train\.tgt has changed since training, .* --source and --reference"):
-        sets_of_run(run, None, "strict")
+    for changed in ("one line, which does not even fit the source\n", files[1].read_text().replace("T7", "other")):
+        files[1].write_text(changed)
+        with pytest.raises(DataError, match=r"train\.tgt has changed since training, .* --source and --reference"):
+            sets_of_run(run, None, "strict")
     # Sets with files of their own do not depend on it.
     own = corpus(run.parent, "own", [("a", "A")])
     (run / "config.yaml").write_text(f"{config}{{mine: [{own}]}}")

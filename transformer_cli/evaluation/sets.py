@@ -38,10 +38,10 @@ def sets_of_run(run: Path, limit: int | None, errors: Errors) -> list[Evaluation
     config = config_of_run(run)
     if config is None:
         raise ConfigError(f"{run} is not in a run directory, which would name test sets: give --source and --reference")
-    splits = Splits(config, errors)
     evaluated = [*config.data.test.values()] or [config.data.valid]
     if any(isinstance(part, HoldOut) for part in evaluated):
         _refuse_changed_text(run, config)
+    splits = Splits(config, errors)
     return [
         EvaluationSet(name, [[pair.target for pair in pairs[:limit]]], [pair.source for pair in pairs[:limit]])
         for name, pairs in (splits.tests() or {"valid": splits.valid()}).items()
