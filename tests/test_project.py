@@ -10,6 +10,7 @@ from transformer_cli.config.load import load_training_config
 from transformer_cli.config.recipes import recipe_for
 from transformer_cli.config.schema import HoldOut
 from transformer_cli.data.filters import FilterCounts
+from transformer_cli.data.prepared import Preparation
 from transformer_cli.data.split import Splits
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.project import Files, OwnText, Template, write_own, write_template
@@ -133,6 +134,21 @@ def test_the_text_is_named_relative_to_the_folder_where_both_can_be_moved_togeth
     assert "{source: ../my.en, target: ../my.de}" in text
 
 
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("翻译", "翻译"),
+        ("中文 run", "中文-run"),
+        ("über.1", "über.1"),
+        ("+_.a", "a"),
+        ("???", "own"),
+        ("汉" * 85, "汉" * 80),
+    ],
+)
+def test_a_run_is_named_like_the_folder_in_letters_of_any_script(tmp_path: Path, folder: str, name: str) -> None:
+    assert load_training_config(write_own(tmp_path / folder, own(tmp_path, 1000))).name == name
+
+
 @pytest.mark.parametrize("name", ["a b", "über", "x: y", 'quo"te', "#1", "汉语"])
 def test_folders_with_any_name_work(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
@@ -164,6 +180,16 @@ def test_chinese_gets_pieces_for_most_characters_and_others_for_all(tmp_path: Pa
     assert load_training_config(write_own(tmp_path / "zh", chinese)).tokenizer.character_coverage == 0.9995
     japanese = replace(text, source_lang="JPN")
     assert load_training_config(write_own(tmp_path / "jpn", japanese)).tokenizer.character_coverage == 0.9995
+
+
+@pytest.mark.parametrize("many", [2500, 3500])
+def test_text_of_many_characters_gets_a_vocabulary_that_can_be_trained(tmp_path: Path, many: int) -> None:
+    text = own(tmp_path, 6000)
+    lines = ("".join(chr(0x4E00 + (7 * i + j) % many) for j in range(7)) for i in range(6000))
+    (tmp_path / "my.de").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    config = load_training_config(write_own(tmp_path / "zh", replace(text, target_lang="zh")))
+    trained = Preparation(config, threads=1, writable=False).tokenizers()
+    assert many < trained.target.vocab_size <= config.tokenizer.vocab_size
 
 
 def test_the_same_file_on_both_sides_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -4,13 +4,16 @@ import json
 import os
 import random
 import re
+from array import array
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from transformer_cli.config.load import load_config
-from transformer_cli.config.recipes import recipe_for
+from transformer_cli.config.recipes import recipe_for, vocabulary_for
 from transformer_cli.config.schema import Corpus
+from transformer_cli.data.alignment import find_shift
 from transformer_cli.data.corpus import read_pairs
 from transformer_cli.data.demo import make_demo
 from transformer_cli.data.filters import FilterCounts, drop_empty
@@ -24,6 +27,8 @@ Template = Literal["demo", "copy", "reverse"]
 # Few words in many orders: only the position tells the next word, so a wrong mask or position shows at once.
 _WORDS = [consonant + vowel for consonant in "bdklmn" for vowel in "aeiou"]
 _SIZES = {"train": 5000, "valid": 200, "test": 200}
+_COUNTED_PAIRS = 100_000  # of which the characters are counted; more text needs hardly more of them
+_LONGEST_NAME = 80  # characters; a file system allows 255 bytes
 
 _TOY_CONFIG = """\
 # The {template} task: the target is the source{reversed}, in capitals. Learnt in a minute or two on a laptop; if this
@@ -80,7 +85,8 @@ decoding: {beam_size: 4}
 
 _OWN_CONFIG = """\
 # {pairs:,} pairs of text, {source_lang} to {target_lang}. Train with: transformer-cli train {config}
-# Nothing has to be changed to start. What it will do and take: transformer-cli train {config} --check
+# Nothing has to be changed to start. What is wrong with the text: transformer-cli data check {config}
+# What training will do and take: transformer-cli train {config} --check
 name: {name}
 seed: 1
 data:
@@ -92,7 +98,7 @@ data:
     test: {test}
   max_length: 256              # longer pairs are left out of training, and counted
 tokenizer:
-  vocab_size: {r.vocab_size:<17}# pieces: the less text the fewer, so that each is seen often
+  vocab_size: {vocabulary.size:<17}# pieces: {size_reason}
   model_type: unigram
   byte_fallback: {fallback:<14}# {fallback_reason}
   character_coverage: {coverage:<9}# {coverage_reason}
@@ -166,8 +172,14 @@ def write_own(folder: Path, text: OwnText) -> Path:
                 f"{path} is no plain file, and training will read it again: save the text to a file first"
             )
     counts, before_empty = FilterCounts(), 0
-    for _ in drop_empty(read_pairs([Corpus(source=text.train.source, target=text.train.target)]), counts):
+    characters: Counter[str] = Counter()
+    lengths = array("I"), array("I")
+    for pair in drop_empty(read_pairs([Corpus(source=text.train.source, target=text.train.target)]), counts):
         before_empty += counts.empty == 0
+        for side, line in zip(lengths, pair, strict=True):
+            side.append(len(line))
+            if len(side) <= _COUNTED_PAIRS:
+                characters.update(line)
     pairs = counts.kept
     held_out = min(max(50, min(1000, pairs // 20)), pairs // 10)
     if held_out == 0:
@@ -175,7 +187,7 @@ def write_own(folder: Path, text: OwnText) -> Path:
     is_new = not folder.exists()
     _make(folder)
     left = pairs - held_out * [text.valid, text.test].count(None)
-    path = _write_config(folder, _own_config(folder, text, left, held_out))
+    path = _write_config(folder, _own_config(folder, text, left, held_out, characters))
     try:
         splits = Splits(load_config(path))
         found = {"valid": splits.valid(), **splits.tests()}
@@ -187,6 +199,12 @@ def write_own(folder: Path, text: OwnText) -> Path:
     LOGGER.info("%s", counts_in_words(counts, first_empty=before_empty + 1))
     for name, part in (("valid", text.valid), ("test", text.test)):
         LOGGER.info("%s: %s pairs%s", name, f"{len(found[name]):,}", " held out of training" if part is None else "")
+    if shift := find_shift(*lengths):
+        LOGGER.warning(
+            "by the lengths of its lines the text is out of step from about pair %s on: look at it with the command "
+            "below before you train",
+            f"{shift.first:,}",
+        )
     if text.train.source.samefile(text.train.target):
         LOGGER.warning("source and target are the same file: there is nothing to learn but to copy")
     if pairs < 500:
@@ -200,9 +218,10 @@ def counts_in_words(counts: FilterCounts, first_empty: int) -> str:
     return f"{counts.read:,} pairs read, {counts.empty:,} of them with an empty side{where}, which are left out"
 
 
-def _own_config(folder: Path, text: OwnText, pairs: int, held_out: int) -> str:
+def _own_config(folder: Path, text: OwnText, pairs: int, held_out: int, characters: Counter[str]) -> str:
     recipe = recipe_for(pairs)
     many = any(map(has_thousands_of_characters, (text.source_lang, text.target_lang)))
+    vocabulary = vocabulary_for(recipe.vocab_size, characters, many)
     return _OWN_CONFIG.format(
         name=_run_name(folder),
         config=folder / "config.yaml",
@@ -214,22 +233,26 @@ def _own_config(folder: Path, text: OwnText, pairs: int, held_out: int) -> str:
         test=f"[{_as_yaml(text.test, folder)}]" if text.test else f"{{hold_out: {held_out}}}",
         r=recipe,
         head_width=recipe.d_model // recipe.num_heads,
-        fallback=str(recipe.byte_fallback).lower(),
+        vocabulary=vocabulary,
+        size_reason="the less text the fewer, so that each is seen often"
+        if vocabulary.size == recipe.vocab_size
+        else f"{vocabulary.characters:,} characters have one each, and longer pieces need room, too",
+        fallback=str(vocabulary.byte_fallback).lower(),
         fallback_reason="rare characters are spelt in bytes"
-        if recipe.byte_fallback
+        if vocabulary.byte_fallback
         else "its 256 pieces are too many here",
-        coverage=0.9995 if many else 1.0,
-        coverage_reason="of thousands of characters the rarest have no piece"
-        if many
-        else "every character has a piece",
+        coverage=vocabulary.coverage,
+        coverage_reason="every character has a piece"
+        if vocabulary.coverage == 1.0
+        else f"of {len(characters):,} characters the rarest have no piece",
         peak=recipe.noam_factor * (recipe.d_model * recipe.warmup_steps) ** -0.5,
     )
 
 
 def _run_name(folder: Path) -> str:
     """The folder's name reduced to a valid name of a run, quoted for YAML."""
-    name = re.sub(r"[^A-Za-z0-9._+-]+", "-", folder.resolve().name).lstrip("._+-")
-    return json.dumps(name[:100] or "own")
+    name = re.sub(r"[^\w.+-]+", "-", folder.resolve().name).lstrip("._+-")
+    return json.dumps(name[:_LONGEST_NAME] or "own", ensure_ascii=False)
 
 
 def _as_yaml(files: Files, folder: Path) -> str:

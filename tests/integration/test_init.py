@@ -3,6 +3,7 @@
 import gzip
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -76,7 +77,10 @@ def test_own_text_is_told_with_what_is_held_out(cli: Command, tmp_path: Path) ->
     assert "600 pairs read, 0 of them with an empty side" in done.stderr
     assert "valid: 50 pairs held out of training" in done.stderr
     assert "test: 50 pairs held out of training" in done.stderr
-    assert done.stderr.endswith(f"Train on it:  transformer-cli train {tmp_path / 'mine' / 'config.yaml'}\n")
+    config = tmp_path / "mine" / "config.yaml"
+    assert done.stderr.endswith(
+        f"Look at it:   transformer-cli data check {config}\nTrain on it:  transformer-cli train {config}\n"
+    )
     assert "  source_lang: en\n  target_lang: de\n" in (tmp_path / "mine" / "config.yaml").read_text(encoding="utf-8")
 
 
@@ -101,6 +105,44 @@ def test_a_language_that_no_suffix_tells_is_asked_for(cli: Command, tmp_path: Pa
     )
     assert not (tmp_path / "mine").exists()
     assert cli(*words, "--source-lang", "en").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        (
+            "my.tsv",
+            "is a table, and init takes two files with a sentence in each line: write its columns to such files",
+        ),
+        ("my.csv.gz", "is a table"),
+        ("my.tmx", "is no plain text: save it as text in UTF-8, with a sentence in each line"),
+        ("my.docx", "is no plain text"),
+    ],
+)
+def test_a_file_that_is_no_lines_of_text_is_refused_by_its_suffix(
+    cli: Command, tmp_path: Path, name: str, advice: str
+) -> None:
+    write_text(tmp_path, "my.en", "my.de")
+    (tmp_path / name).write_bytes((tmp_path / "my.en").read_bytes())
+    for source, target in ((name, "my.de"), ("my.en", name)):
+        words = ["--source", tmp_path / source, "--target", tmp_path / target, "--source-lang", "en"]
+        done = cli("init", tmp_path / "mine", *words, "--target-lang", "de")
+        assert done.returncode == 2
+        assert f"error: {tmp_path / name} {advice}" in done.stderr
+        assert not (tmp_path / "mine").exists()
+
+
+def test_text_that_is_out_of_step_is_warned_of_with_the_place(cli: Command, tmp_path: Path) -> None:
+    english = [f"{'word ' * (1 + i * i % 23)}{i}" for i in range(2000)]
+    german = [f"{'Wort ' * (1 + i * i % 23)}{i}" for i in range(2000)]
+    del german[1200]
+    (tmp_path / "my.en").write_text("".join(line + "\n" for line in english[:-1]))
+    (tmp_path / "my.de").write_text("".join(line + "\n" for line in german))
+    done = cli("init", tmp_path / "mine", "--source", tmp_path / "my.en", "--target", tmp_path / "my.de")
+    assert done.returncode == 0
+    found = re.search(r"out of step from about pair ([\d,]+) on: look at it with the command below", done.stderr)
+    assert found is not None
+    assert abs(int(found[1].replace(",", "")) - 1201) < 10
 
 
 def test_a_language_that_is_none_is_refused(cli: Command, tmp_path: Path) -> None:
@@ -171,8 +213,8 @@ def test_validation_and_test_text_of_ones_own_is_taken(cli: Command, tmp_path: P
     assert done.returncode == 0, done.stderr
     assert "valid: 20 pairs\ntest: 30 pairs\n" in done.stderr
     data = load_config(tmp_path / "mine" / "config.yaml").data
-    assert data.valid == (Corpus(source=tmp_path / "mine/../valid.en", target=tmp_path / "mine/../valid.de"),)
-    assert data.test["test"] == (Corpus(source=tmp_path / "mine/../test.en", target=tmp_path / "mine/../test.de"),)
+    assert data.valid == (Corpus(source=tmp_path / "valid.en", target=tmp_path / "valid.de"),)
+    assert data.test["test"] == (Corpus(source=tmp_path / "test.en", target=tmp_path / "test.de"),)
 
 
 @pytest.mark.parametrize("is_there", [False, True])

@@ -286,6 +286,15 @@ def test_a_run_without_a_checkpoint_yet_starts_from_the_beginning_and_says_so(
     assert_same_run(run, unbroken)
 
 
+def test_a_run_that_is_looked_for_in_the_wrong_place_is_missed_by_its_whole_path(
+    train: Command, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = train(small, Path("runs/other"), "training.max_steps=1", flags=["--resume"])
+    assert done.returncode == 0
+    assert f"warning: there is no run in {tmp_path}/runs/other: starting from the beginning\n" in done.stderr
+
+
 # What is left to do, and what may change
 
 

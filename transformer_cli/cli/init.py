@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Suffixes that look like language tags but are not.
 _NO_LANGUAGE = {"src", "tgt", "trg", "txt", "raw", "tok", "bpe", "ref", "hyp", "in", "out", "utf8", "dev", "train"}
+_TABLES = {"tsv", "csv", "json", "jsonl", "parquet"}
+_NO_TEXT = {"tmx", "xml", "xlf", "xliff", "sdlxliff", "html", "pdf", "doc", "docx", "odt", "rtf", "xls", "xlsx", "ods"}
 
 
 def init(
@@ -63,6 +65,8 @@ def init(
     else:
         if template is not None:
             raise ConfigError("--template brings its own text: leave it out, or --source and --target")
+        for path in filter(None, (source, target, valid_source, valid_target, test_source, test_target)):
+            _refuse_unless_lines(path)
         text = project.OwnText(
             train=project.Files(source, target),
             source_lang=_language("--source-lang", source_lang, source),
@@ -73,6 +77,8 @@ def init(
         config = project.write_own(folder, text)
     from transformer_cli.log import LOGGER
 
+    if source is not None:
+        LOGGER.info("Look at it:   transformer-cli data check %s", shlex.quote(str(config)))
     LOGGER.info("Train on it:  transformer-cli train %s", shlex.quote(str(config)))
 
 
@@ -84,6 +90,21 @@ def _both(split: str, source: Path | None, target: Path | None) -> "Files | None
     if source is None or target is None:
         raise ConfigError(f"--{split}-source and --{split}-target go together")
     return Files(source, target)
+
+
+def _refuse_unless_lines(path: Path) -> None:
+    """ConfigError for a file whose suffix says that it is no text with a sentence in each line."""
+    from transformer_cli.config.corpora import language_suffix
+
+    suffix = language_suffix(path)
+    if suffix in _TABLES:
+        raise ConfigError(
+            f"{path} is a table, and init takes two files with a sentence in each line: write its columns to such "
+            "files (of tab-separated text, cut -f 1 and cut -f 2 do that), or name the table in a configuration of "
+            "your own as an entry {path: FILE, source_field: 1, target_field: 2}"
+        )
+    if suffix in _NO_TEXT:
+        raise ConfigError(f"{path} is no plain text: save it as text in UTF-8, with a sentence in each line")
 
 
 def _language(option: str, given: str | None, path: Path) -> str:

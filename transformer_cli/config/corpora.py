@@ -26,9 +26,12 @@ def _resolve(value: Any, info: ValidationInfo) -> Any:
         return value
     base: Path = (info.context or {}).get("base", Path())
     try:
-        return base / Path(value).expanduser()
+        path = Path(value).expanduser()
     except RuntimeError:
         raise PydanticCustomError("no_home", "must be a path; ~ names no home folder here") from None
+    while path.parts[:1] == ("..",):  # so that messages show /home/me/my.en and not /home/me/mine/../my.en
+        base, path = base.resolve().parent, Path(*path.parts[1:])
+    return base / path
 
 
 def as_tuple(value: Any) -> Any:

@@ -5,7 +5,9 @@ More text takes a day there, or needs a GPU. Small corpora need small models (on
 parameters are published as better than 49 million), much dropout and a small vocabulary; more text changes all three.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,6 @@ class Recipe:
     max_steps: int
     valid_steps: int
 
-    @property
-    def byte_fallback(self) -> bool:
-        """Whether to use bytes for rare characters; their 256 pieces are too many for a small vocabulary."""
-        return self.vocab_size >= 4000
-
 
 RECIPES = (
     Recipe(5_000, 500, 128, 256, 4, 3, 0.3, 2048, 0.6, 300, 2_000, 200),
@@ -44,3 +41,53 @@ RECIPES = (
 def recipe_for(pairs: int) -> Recipe:
     """The recipe for a number of training pairs."""
     return next(recipe for recipe in RECIPES if pairs <= recipe.up_to_pairs)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The settings of `tokenizer` that depend on the characters of the text."""
+
+    size: int
+    characters: int
+    """Characters with a piece of their own."""
+    coverage: float
+    """Share of the text that those characters make up."""
+
+    @property
+    def byte_fallback(self) -> bool:
+        """Whether to use bytes for rare characters; their 256 pieces are too many for a small vocabulary."""
+        return self.size >= _BYTES_FROM
+
+
+_BYTES_FROM = 4_000
+_STEP = 500
+_RARE = 0.9995  # SentencePiece's default coverage, advised for scripts with thousands of characters
+
+
+def vocabulary_for(usual: int, counts: Mapping[str, int], many: bool) -> Vocabulary:
+    """The vocabulary for a text, from the counts of its characters: of the `usual` size, unless the characters leave
+    too little room for longer pieces.
+
+    Every character has a piece, except the rarest where there are `many` different ones in the language, or too many
+    in the text for that size.
+    """
+    coverage = _RARE if many else 1.0
+    if _least(usual, _characters(counts, coverage)) > usual:
+        coverage = _RARE
+    characters = _characters(counts, coverage)
+    size = usual
+    while _least(size, characters) > size:
+        size += _STEP - size % _STEP
+    return Vocabulary(size, characters, coverage)
+
+
+def _characters(counts: Mapping[str, int], coverage: float) -> int:
+    """How many of the most frequent characters make up this share of a text."""
+    most_frequent = sorted(counts.values(), reverse=True)
+    wanted = coverage * sum(most_frequent)
+    return next((n for n, total in enumerate(accumulate(most_frequent), start=1) if total >= wanted), 0)
+
+
+def _least(size: int, characters: int) -> int:
+    """The pieces that a vocabulary of a size needs: those of the characters, a fifth as many longer ones, bytes."""
+    return characters + characters // 5 + (256 if size >= _BYTES_FROM else 0)

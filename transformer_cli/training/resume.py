@@ -15,7 +15,7 @@ from transformer_cli.data.split import sets_beside_training
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.errors import CheckpointError, ConfigError, NewerVersionError, NothingToDo
 from transformer_cli.log import LOGGER
-from transformer_cli.run_files import checkpoint_path, list_checkpoints, locate
+from transformer_cli.run_files import checkpoint_path, holds_run, list_checkpoints, locate
 from transformer_cli.training.run_dir import RunDir
 from transformer_cli.training.state import TrainingState
 
@@ -59,7 +59,10 @@ def newest_checkpoint(run: RunDir) -> Path | None:
             f"{run.path} is finished and its checkpoints are gone, so it cannot be resumed: start again with "
             "--overwrite, which replaces its model, or choose another folder with --run-dir"
         )
-    LOGGER.info("%s has no checkpoint yet: starting from the beginning", run.path)
+    if holds_run(run.path):
+        LOGGER.info("%s has no checkpoint yet: starting from the beginning", run.path)
+    else:
+        LOGGER.warning("there is no run in %s: starting from the beginning", run.path.absolute())
     return None
 
 
