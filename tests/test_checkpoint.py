@@ -136,6 +136,13 @@ def test_a_model_for_use_has_no_optimizer_and_two_tokenizers_keep_their_sides(pa
     assert found.tokenizers == {"source": b"abc", "target": b"\0\xff"}
 
 
+def test_a_file_without_a_tokenizer_of_each_side_is_damaged(path: Path) -> None:
+    for tokenizers in ({}, {"source": b"abc"}, {"source": b"abc", "other": b"abc"}):
+        write(path, replace(model_file(), tokenizers=tokenizers))
+        with pytest.raises(CheckpointError, match=r"model\.safetensors holds no tokenizers"):
+            read(path)
+
+
 def test_a_file_holds_no_paths_of_the_machine_it_was_made_on(path: Path) -> None:
     data = {"source_lang": "en", "train": [CORPUS], "valid": [CORPUS], "test": {"news": [CORPUS]}}
     write(path, replace(model_file(), config=Config.model_validate(SECTIONS | {"data": data})))

@@ -13,8 +13,8 @@ from transformer_cli import checkpoint
 from transformer_cli.config.load import dump_config, load_config
 from transformer_cli.config.schema import Config, ModelConfig, TokenizerConfig
 from transformer_cli.data.corpus import Pair
-from transformer_cli.data.tokenizer import PAD, train_tokenizers
-from transformer_cli.decoding.translator import load_model, load_tokenizers
+from transformer_cli.data.tokenizer import PAD, Tokenizers, train_tokenizers
+from transformer_cli.decoding.translator import load_model
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.run_files import checkpoint_path
@@ -101,7 +101,7 @@ def test_it_names_a_run_or_a_file(base: Callable[..., Path], place: str) -> None
 def test_what_was_found_can_be_loaded(base: Callable[..., Path]) -> None:
     found = weights_to_start_from(config_from(base(), model={"dropout": 0.0}))
     assert found is not None
-    model = load_model(found, load_tokenizers(found.tokenizers), "fused")
+    model = load_model(found, Tokenizers.of(found.tokenizers), "fused")
     assert model.config.dropout == 0.0
     assert {name: p.shape for name, p in model.named_parameters()} == {
         name: weight.shape for name, weight in found.weights.items()

@@ -18,7 +18,7 @@ from transformer_cli.data.tokenizer import BOS, EOS, PAD
 from transformer_cli.decoding import translator as module
 from transformer_cli.decoding.hypotheses import Hypothesis
 from transformer_cli.decoding.search import beam_search
-from transformer_cli.decoding.translator import Line, Translation, Translator, load_model, load_tokenizers
+from transformer_cli.decoding.translator import Line, Translation, Translator, load_model
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 from transformer_cli.model.masks import padding_mask, target_mask
 
@@ -325,13 +325,6 @@ def test_a_file_can_be_used_in_another_precision(tmp_path: Path, untrained: Tran
     assert {parameter.dtype for parameter in trained.model.parameters()} == {torch.float32}
     assert computed.log_prob != exact.log_prob
     assert computed.log_prob == pytest.approx(exact.log_prob, rel=0.05)
-
-
-def test_a_file_without_a_tokenizer_of_each_side_is_damaged(untrained: Translator) -> None:
-    proto = untrained.tokenizers.source.proto
-    for protos in ({}, {"source": proto}, {"source": proto, "other": proto}):
-        with pytest.raises(CheckpointError, match="holds no tokenizers"):
-            load_tokenizers(protos)
 
 
 def test_weights_that_do_not_belong_to_the_configuration_are_refused(untrained: Translator) -> None:

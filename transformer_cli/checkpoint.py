@@ -90,9 +90,12 @@ def read(path: Path) -> ModelFile:
         config = config_from_plain(header["config"])
     except ConfigError as error:
         raise CheckpointError(f"{path} holds a configuration that this version cannot read: {error}") from error
+    tokenizers = {name: bytes(tensor.numpy().tobytes()) for name, tensor in _under("tokenizer", tensors).items()}
+    if tokenizers.keys() not in ({"shared"}, {"source", "target"}):
+        raise CheckpointError(f"{path} holds no tokenizers: it is damaged or not written by transformer_cli")
     return ModelFile(
         config=config,
-        tokenizers={name: bytes(tensor.numpy().tobytes()) for name, tensor in _under("tokenizer", tensors).items()},
+        tokenizers=tokenizers,
         weights=_under("model", tensors),
         origin=header["origin"],
         training=header["training"],

@@ -136,14 +136,13 @@ def _checked(input_: Path | None, output: Path | None) -> tuple[Path | None, Pat
 def _load(model: Path, side: str) -> "Tokenizer":
     """The tokenizer in a .model file, or of one side of a run."""
     path = locate(model)
-    if path.suffix != ".safetensors":
-        from transformer_cli.data.tokenizer import read_tokenizer
+    from transformer_cli.data.tokenizer import Tokenizers, read_tokenizer
 
+    if path.suffix != ".safetensors":
         return read_tokenizer(path)
     from transformer_cli import checkpoint
-    from transformer_cli.decoding.translator import load_tokenizers
 
-    tokenizers = load_tokenizers(checkpoint.read(path).tokenizers)
+    tokenizers = Tokenizers.of(checkpoint.read(path).tokenizers)
     return tokenizers.source if side == "source" else tokenizers.target
 
 

@@ -11,7 +11,7 @@ import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain, islice, permutations, product
@@ -58,8 +58,6 @@ _SEED = 1  # of the sample
 _SILENT = 2  # log level: errors only, which are raised as exceptions as well
 
 _blank = re.compile(f"[{re.escape(SPACES + VANISHING)}]*").fullmatch
-
-
 _CLEANED = str.maketrans(dict.fromkeys(SPACES, " ") | dict.fromkeys(VANISHING, ""))
 
 
@@ -79,8 +77,7 @@ class Tokenizer:
     """A SentencePiece model: text to ids and back."""
 
     def __init__(self, proto: bytes) -> None:
-        """`proto` holds the bytes of a `.model` file. DataError if they are not one, or if the special pieces do not
-        have the ids PAD, UNK, BOS and EOS."""
+        """`proto`: the bytes of a `.model` file. DataError if they are none, or its special ids are not PAD … EOS."""
         self._model = model = sentencepiece.SentencePieceProcessor()
         try:
             model.load_from_serialized_proto(proto)
@@ -112,9 +109,8 @@ class Tokenizer:
         lists = self._model.encode([_utf8(text) for text in texts], num_threads=threads)
         starts = np.zeros(len(lists) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), out=starts[1:])
-        ids: Ids = np.fromiter(
-            chain.from_iterable(lists), np.uint16 if self.vocab_size <= 2**16 else np.uint32, starts[-1]
-        )
+        dtype = np.uint16 if self.vocab_size <= 2**16 else np.uint32
+        ids: Ids = np.fromiter(chain.from_iterable(lists), dtype, starts[-1])
         return ids, starts
 
     def encode_as_pieces(self, text: str) -> list[str]:
@@ -156,6 +152,12 @@ class Tokenizers:
     source: Tokenizer
     target: Tokenizer
 
+    @classmethod
+    def of(cls, protos: Mapping[str, bytes]) -> "Tokenizers":
+        """Restore tokenizers from the result of `protos`."""
+        loaded = {side: Tokenizer(proto) for side, proto in protos.items()}
+        return cls(loaded.get("source") or loaded["shared"], loaded.get("target") or loaded["shared"])
+
     def protos(self) -> dict[str, bytes]:
         """The bytes of the SentencePiece models: `shared`, or `source` and `target`."""
         if self.source is self.target:
@@ -169,8 +171,7 @@ class Tokenizers:
     @classmethod
     def unpacked(cls, text: bytes) -> "Tokenizers":
         """Restore tokenizers from the result of `packed`."""
-        protos = {side: Tokenizer(base64.b64decode(proto)) for side, proto in json.loads(text).items()}
-        return cls(protos.get("source") or protos["shared"], protos.get("target") or protos["shared"])
+        return cls.of({side: base64.b64decode(proto) for side, proto in json.loads(text).items()})
 
 
 def train_tokenizers(pairs: Callable[[], Iterable[Pair]], config: TokenizerConfig) -> Tokenizers:

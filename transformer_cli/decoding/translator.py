@@ -17,7 +17,7 @@ import torch
 from transformer_cli import checkpoint
 from transformer_cli.config.schema import Config, DecodingConfig
 from transformer_cli.data.batching import pad_sequences
-from transformer_cli.data.tokenizer import BOS, EOS, PAD, SPACE, UNK, Tokenizer, Tokenizers
+from transformer_cli.data.tokenizer import BOS, EOS, PAD, SPACE, UNK, Tokenizers
 from transformer_cli.decoding.constraints import Constraints
 from transformer_cli.decoding.ensemble import Ensemble
 from transformer_cli.decoding.hypotheses import Hypothesis, SpecialIds
@@ -119,7 +119,7 @@ class Translator:
         an ensemble differ.
         """
         file = checkpoint.read(locate(Path(run)))
-        tokenizers = load_tokenizers(file.tokenizers)
+        tokenizers = Tokenizers.of(file.tokenizers)
         place = choose_device(device)
         keep_freed_memory()
         chosen = decoding_precision(precision, place)
@@ -326,16 +326,6 @@ def joined(parts: Sequence[Translation], separator: str) -> Translation:
 def _learned_positions(config: Config) -> int:
     """The number of positions of a model: unlimited unless they are learned."""
     return config.model.max_positions if config.model.positions == "learned" else sys.maxsize
-
-
-def load_tokenizers(protos: Mapping[str, bytes]) -> Tokenizers:
-    """The tokenizers in a model file; a shared one is a single object for both sides."""
-    loaded = {side: Tokenizer(proto) for side, proto in protos.items()}
-    if "shared" in loaded:
-        return Tokenizers(loaded["shared"], loaded["shared"])
-    if loaded.keys() != {"source", "target"}:
-        raise CheckpointError("the model file holds no tokenizers: it is damaged or not written by transformer_cli")
-    return Tokenizers(loaded["source"], loaded["target"])
 
 
 def load_model(file: checkpoint.ModelFile, tokenizers: Tokenizers, form: AttentionForm) -> Transformer:

@@ -19,7 +19,6 @@ from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.data.prepared import Preparation
 from transformer_cli.data.stream import Position, Stream, Window
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.translator import load_tokenizers
 from transformer_cli.device import choose_device
 from transformer_cli.errors import DataError
 from transformer_cli.log import LOGGER
@@ -52,7 +51,7 @@ def check(config: Config, run_dir: Path, threads: int | None) -> Iterator[str]:
     device = choose_device(config.device)
     precision, used_threads = settle(config, device, threads)
     prepared = Preparation(config, used_threads, writable=False)
-    tokenizers = prepared.tokenizers() if base is None else load_tokenizers(base.tokenizers)
+    tokenizers = prepared.tokenizers() if base is None else Tokenizers.of(base.tokenizers)
     make_sampler(config, tokenizers)  # fails for a tokenizer that cannot be sampled from
     if prepared.stream is None:
         dataset, counts = prepared.dataset(tokenizers)

@@ -22,7 +22,7 @@ from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.data.prepared import Preparation
 from transformer_cli.data.subword_sampling import Sampler
 from transformer_cli.data.tokenizer import PAD, Tokenizers
-from transformer_cli.decoding.translator import Translator, load_model, load_tokenizers
+from transformer_cli.decoding.translator import Translator, load_model
 from transformer_cli.device import (
     OutOfMemory,
     Precision,
@@ -214,7 +214,7 @@ def prepare(
     if saved is not None:
         check_data_unchanged(record, files)
     valid, tests = prepared.splits.valid(), prepared.splits.tests()
-    tokenizers = _train_tokenizers(prepared, group) if base is None else load_tokenizers(base.tokenizers)
+    tokenizers = _train_tokenizers(prepared, group) if base is None else Tokenizers.of(base.tokenizers)
     validator = Validator(config, tokenizers, valid)
     feed = _feed(prepared, tokenizers, config, used_threads, group, state)
 
