@@ -29,6 +29,7 @@ BELOW_THE_LOOP = {
     "log",
     "model",
     "run_files",
+    "streams",
     "training",
 }
 AROUND = {"device", "errors", "languages", "log", "run_files"}
@@ -39,6 +40,7 @@ MAY_IMPORT = {
     "languages": set(),
     "log": set(),
     "run_files": {"errors"},
+    "streams": {"data.lines", "errors"},
     "device": {"config.schema", "errors"},
     "checkpoint": {"config", "errors", "log", "device", "run_files"},
     "project": {"data", "config", "errors", "languages", "log", "device"},

@@ -23,7 +23,7 @@ def show(
     Example: transformer-cli config show config.yaml --set decoding.beam_size=5
     """
     from transformer_cli.config.show import show_config
-    from transformer_cli.decoding.lines import output_stream
+    from transformer_cli.streams import output_stream
 
     lines = list(show_config(config, set_ or []))
     with output_stream(None) as stream:  # names may be in any script

@@ -42,8 +42,8 @@ def check(
 
     Example: transformer-cli data check config.yaml
     """
-    from transformer_cli.decoding.lines import output_stream
     from transformer_cli.errors import ConfigError
+    from transformer_cli.streams import output_stream
 
     options.check_names(config, source, target, fix)
     sets: dict[str, tuple[AnyCorpus, ...]] = {}

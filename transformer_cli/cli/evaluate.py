@@ -143,12 +143,12 @@ def evaluate(
     }
     options.check_decoding(flags)
 
-    from transformer_cli.decoding.lines import output_stream, write_lines
     from transformer_cli.errors import ConfigError
     from transformer_cli.evaluation import comparison, sets
     from transformer_cli.evaluation.scores import corpus_scores
     from transformer_cli.evaluation.suspicions import suspicions
     from transformer_cli.log import LOGGER
+    from transformer_cli.streams import output_stream, write_lines
 
     for folder in (run, other):
         if folder is not None:
@@ -339,8 +339,8 @@ def _check_languages(lang_pair: str | None, target_lang: str | None, names: list
 
 
 def _check_writing(output: Path | None, sentences: Path | None, as_json: bool, read: list[Path | None]) -> None:
-    from transformer_cli.decoding.lines import check_output
     from transformer_cli.errors import ConfigError
+    from transformer_cli.streams import check_output
 
     if output == Path("-"):
         raise ConfigError("--output - would mix translations and scores on standard output: name a file")

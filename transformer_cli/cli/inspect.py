@@ -17,7 +17,7 @@ def inspect(
 
     Example: transformer-cli inspect runs/demo
     """
-    from transformer_cli.decoding.lines import output_stream
+    from transformer_cli.streams import output_stream
 
     file = locate(run)
 

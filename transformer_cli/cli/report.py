@@ -34,8 +34,8 @@ def report(
             )
     target = output or runs[0] / REPORT_NAME
 
-    from transformer_cli.decoding.lines import check_output
     from transformer_cli.evaluation.page import check_installed
+    from transformer_cli.streams import check_output
 
     check_output(target, [])
     if png is not None and png.exists() and not png.is_dir():

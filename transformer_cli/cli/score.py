@@ -33,16 +33,16 @@ def score(
 
     Example: transformer-cli score runs/demo --source test.en --target test.de
     """
+    from transformer_cli import streams
     from transformer_cli.config.schema import Corpus
     from transformer_cli.data.corpus import read_pairs
-    from transformer_cli.decoding import lines
 
     locate(run)
     for path in (source, target):
-        lines.check_input(path)
+        streams.check_input(path)
     written = None if output == Path("-") else output
     if written is not None:
-        lines.check_output(written, [source, target])
+        streams.check_output(written, [source, target])
 
     from transformer_cli.decoding.score import score as score_pairs
     from transformer_cli.decoding.translator import Translator
@@ -52,8 +52,8 @@ def score(
     set_threads(threads)
     translator = Translator.load(run, device, precision)
     pairs = read_pairs([Corpus(source=source, target=target)], errors)
-    bar = Progress(None, unit="line", shown=not lines.is_shown_with(written))
-    with lines.output_stream(written) as stream, bar as progress:
+    bar = Progress(None, unit="line", shown=not streams.is_shown_with(written))
+    with streams.output_stream(written) as stream, bar as progress:
         for index, found in enumerate(score_pairs(translator, pairs, batch_size)):
             line = repr(found.log_prob)
             if output_format == "jsonl":

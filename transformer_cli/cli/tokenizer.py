@@ -57,8 +57,8 @@ def train(
     from transformer_cli.config.load import tokenizer_settings
     from transformer_cli.data.lines import read_lines
     from transformer_cli.data.tokenizer import train_tokenizer
-    from transformer_cli.decoding.lines import check_input, check_output
     from transformer_cli.log import LOGGER
+    from transformer_cli.streams import check_input, check_output
 
     settings = tokenizer_settings(
         vocab_size=vocab_size,
@@ -89,12 +89,12 @@ def encode(
 
     Example: transformer-cli tokenizer encode runs/demo --input test.en
     """
-    from transformer_cli.decoding import lines
+    from transformer_cli.streams import input_lines, output_stream
 
     tokenizer = _load(model, side)
     input_, output = _checked(input_, output)
-    with lines.output_stream(output) as stream:
-        for line in lines.input_lines(input_, errors):
+    with output_stream(output) as stream:
+        for line in input_lines(input_, errors):
             cut = map(str, tokenizer.encode(line)) if ids else tokenizer.encode_as_pieces(line)
             stream.write(" ".join(cut) + "\n")
 
@@ -110,12 +110,12 @@ def decode(
 
     Example: transformer-cli tokenizer decode runs/demo --input test.pieces
     """
-    from transformer_cli.decoding import lines
+    from transformer_cli.streams import input_lines, output_stream
 
     tokenizer = _load(model, side)
     input_, output = _checked(input_, output)
-    with lines.output_stream(output) as stream:
-        for number, line in enumerate(lines.input_lines(input_, "strict"), start=1):
+    with output_stream(output) as stream:
+        for number, line in enumerate(input_lines(input_, "strict"), start=1):
             pieces = line.split(" ") if line else []
             text = tokenizer.decode(_numbers(pieces, number, tokenizer)) if ids else tokenizer.decode_pieces(pieces)
             stream.write(text + "\n")
@@ -123,7 +123,7 @@ def decode(
 
 def _checked(input_: Path | None, output: Path | None) -> tuple[Path | None, Path | None]:
     """The same paths with None for `-`, after checking that they can be read and written."""
-    from transformer_cli.decoding.lines import check_input, check_output
+    from transformer_cli.streams import check_input, check_output
 
     input_, output = (None if path == Path("-") else path for path in (input_, output))
     if input_ is not None:

@@ -118,7 +118,7 @@ def translate(
 
     Example: transformer-cli translate runs/demo "The small dog sleeps."
     """
-    from transformer_cli.decoding import lines
+    from transformer_cli import streams
 
     source = None if input_ == Path("-") else input_
     target = None if output == Path("-") else output
@@ -149,15 +149,15 @@ def translate(
     )
     if attention is not None:
         _check_attention(attention, text or [])
-    words = [lines.argument_line(word, f"argument {number}", errors) for number, word in enumerate(text or [], 1)]
-    prefix = None if prefix is None else lines.argument_line(prefix, "--prefix", errors)
+    words = [streams.argument_line(word, f"argument {number}", errors) for number, word in enumerate(text or [], 1)]
+    prefix = None if prefix is None else streams.argument_line(prefix, "--prefix", errors)
     for one in (run, *(ensemble or [])):
         locate(one)
     for path in read:
-        lines.check_input(path)
+        streams.check_input(path)
     if target is not None:
-        lines.check_output(target, read)
-    at_terminal = not words and source is None and lines.standard_input().isatty()
+        streams.check_output(target, read)
+    at_terminal = not words and source is None and streams.standard_input().isatty()
     flags = {
         "beam_size": beam_size,
         "n_best": n_best,
@@ -176,6 +176,7 @@ def translate(
     options.check_decoding(flags)
 
     from transformer_cli.decoding.align import align
+    from transformer_cli.decoding.lines import LongLines, json_lines, text_lines
     from transformer_cli.decoding.paragraphs import translate_paragraphs
     from transformer_cli.decoding.sampling import Sampling
     from transformer_cli.decoding.translator import Translator
@@ -202,24 +203,24 @@ def translate(
         translator = _with_ctranslate2(translator, run, precision, decoding, output_format == "jsonl")
     if at_terminal:
         LOGGER.info("Type a sentence and press Enter; end with Ctrl-D. (--help shows other ways.)")
-    sentences = iter(words) if words else lines.input_lines(source, errors)
-    prefixes = lines.input_lines(prefix_file, errors) if prefix_file else repeat(prefix) if prefix else None
+    sentences = iter(words) if words else streams.input_lines(source, errors)
+    prefixes = streams.input_lines(prefix_file, errors) if prefix_file else repeat(prefix) if prefix else None
     drawn = Sampling(temperature or 1.0, top_k or 0, top_p or 1.0, 1 if seed is None else seed) if sample else None
     together = 1 if at_terminal else batch_size  # one line at a time where a person waits for each
-    long = lines.LongLines(translator.longest_source or translator.config.data.max_length, split_sentences)
+    long = LongLines(translator.longest_source or translator.config.data.max_length, split_sentences)
     if split_sentences:
         translations = translate_paragraphs(translator, sentences, decoding, together, drawn, long.note)
     else:
         translations = translator.translate(sentences, decoding, together, drawn, prefixes)
     cut = 0
-    bar = Progress(None, unit="line", shown=not words and not at_terminal and not lines.is_shown_with(target))
-    with lines.output_stream(target) as stream, bar as progress:
+    bar = Progress(None, unit="line", shown=not words and not at_terminal and not streams.is_shown_with(target))
+    with streams.output_stream(target) as stream, bar as progress:
         for index, found in enumerate(translations):
             if output_format == "jsonl":
                 aligned = align(translator, found) if alignments else None
-                written = lines.json_lines(index, found, translator.tokenizers, aligned)
+                written = json_lines(index, found, translator.tokenizers, aligned)
             else:
-                written = lines.text_lines(index, found, numbered=decoding.n_best > 1, scores=scores)
+                written = text_lines(index, found, numbered=decoding.n_best > 1, scores=scores)
             stream.writelines(line + "\n" for line in written)
             stream.flush()
             progress.advance()
@@ -271,9 +272,9 @@ def _check_combination(given: Mapping[str, object], *, sample: bool, split: bool
 
 def _check_attention(path: Path, text: list[str]) -> None:
     """ConfigError unless there is one sentence, a writable file for the picture, and matplotlib."""
-    from transformer_cli.decoding.lines import check_output
     from transformer_cli.errors import ConfigError
     from transformer_cli.evaluation.page import check_installed, check_picture
+    from transformer_cli.streams import check_output
 
     if len(text) != 1:
         raise ConfigError(f"--attention draws one sentence, given as an argument in quotes; there are {len(text)}")

@@ -8,13 +8,13 @@ from pathlib import Path
 from transformer_cli import checkpoint
 from transformer_cli.config.schema import Config
 from transformer_cli.data.corpus import Pair
-from transformer_cli.decoding.lines import write_lines
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import CheckpointError
 from transformer_cli.evaluation.history import Sample
 from transformer_cli.evaluation.scores import Score, result_line, scores_json
 from transformer_cli.log import LOGGER, Metrics
 from transformer_cli.run_files import list_checkpoints, replace_text
+from transformer_cli.streams import write_lines
 from transformer_cli.training.resume import restore_best
 from transformer_cli.training.run_dir import RunDir
 from transformer_cli.training.state import TrainingState
