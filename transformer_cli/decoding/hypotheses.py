@@ -58,7 +58,7 @@ def length_penalty(n: Tensor, alpha: float, kind: LengthPenalty) -> Tensor:
 class Finished:
     """Storage for all finished hypotheses of a sentence: fewer than W, and then at most W in its last step."""
 
-    tokens: Tensor  # (B, 2W, longest limit); in greedy search (B, 1, steps taken), and so on below
+    tokens: Tensor  # (B, 2W, longest limit); in `decode_rows` (B, W, steps taken), and so on
     token_log_probs: Tensor  # (B, 2W, longest limit)
     log_probs: Tensor  # (B, 2W)
     lengths: Tensor  # (B, 2W)

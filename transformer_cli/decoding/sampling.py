@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints
-from transformer_cli.decoding.hypotheses import Finished, Hypothesis, LengthPenalty, SpecialIds
-from transformer_cli.decoding.search import State, StepModel, closed_up
+from transformer_cli.decoding.hypotheses import Hypothesis, LengthPenalty, SpecialIds
+from transformer_cli.decoding.search import SearchOptions, State, StepModel, decode_rows
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,6 @@ class Sampling:
     seed: int
 
 
-@torch.inference_mode()
 def sample(
     model: StepModel[State],
     src: Tensor,
@@ -50,49 +49,14 @@ def sample(
 
     UserError when the logits are NaN.
     """
-    device = src.device
-    results: list[list[Hypothesis]] = [[] for _ in range(len(src))]
-    remaining = torch.arange(len(src), device=device)
     random = _uniform(src, src_mask, samples, int(limits.max()), sampling.seed)  # (B, W, longest limit)
-    state = model.start(src, src_mask)
-    finished = Finished.empty(len(src), samples, int(limits.max()), device)
-    prefixes = torch.empty(len(src), samples, 0, dtype=torch.long, device=device)  # (B, W, t)
-    history = torch.empty(len(src), samples, 0, device=device)  # (B, W, t)
-    live = torch.ones(len(src), samples, dtype=torch.bool, device=device)
-    newest = torch.full((len(src), 1), special.bos, device=device)
-    rows = torch.arange(len(src), device=device).unsqueeze(1).expand(-1, samples)  # all samples start from the one row
 
-    while len(remaining):
-        logits, state = model.step(newest, state)
-        if not prefixes.shape[2]:
-            state = model.reorder(state, rows)
-            logits = logits.expand(-1, samples, -1)
-        log_probs = constraints.log_probs(logits, prefixes, special)  # (B, W, V)
-        newest = _draw(log_probs, random[..., prefixes.shape[2]], sampling)  # (B, W)
-        prefixes = torch.cat([prefixes, newest.unsqueeze(-1)], dim=2)
-        history = torch.cat([history, log_probs.gather(2, newest.unsqueeze(-1))], dim=2)
+    def draw(log_probs: Tensor, sentences: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        ids = _draw(log_probs, random[sentences.to(random.device), :, step], sampling)
+        return log_probs.gather(2, ids.unsqueeze(2)).squeeze(2), ids
 
-        ended = live & (newest == special.eos) & history[..., -1].isfinite()
-        cut = live & ~ended & (limits <= prefixes.shape[2]).unsqueeze(1) & history[..., -1].isfinite()
-        totals = history.sum(2)
-        finished.add(ended, prefixes, history, totals, truncated=False)
-        finished.add(cut, prefixes, history, totals, truncated=True)
-        live = live & ~ended & (limits > prefixes.shape[2]).unsqueeze(1)
-        going = live.any(1)
-        if not going.all():
-            done = ~going
-            found = finished.select(done).ranked(samples, length_penalty, length_penalty_type)
-            for sentence, hypotheses in zip(remaining[done].tolist(), found, strict=True):
-                results[sentence] = hypotheses
-            going = closed_up(done)
-            rows = torch.arange(len(done) * samples, device=device).view(-1, samples)[going]
-            remaining, limits, finished = remaining[going], limits[going], finished.select(going)
-            random = random[going.to(random.device)]
-            live, newest, prefixes, history = live[going], newest[going], prefixes[going], history[going]
-            constraints = constraints.select(going)
-            if len(rows):
-                state = model.reorder(state, rows)
-    return results
+    options = SearchOptions(samples, length_penalty, length_penalty_type, samples)
+    return decode_rows(model, src, src_mask, limits, special, options, constraints, draw)
 
 
 def _draw(log_probs: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:

@@ -5,9 +5,10 @@
 Each step ranks the 2W best continuations of a sentence. An end symbol among the first W of them finishes its
 hypothesis; the best W that are not end symbols stay live. A sentence is done when W hypotheses are finished, or when
 none is live, or at its own length limit, where the live hypotheses are kept and marked truncated. Greedy search is
-W = 1: the likeliest piece at each step, until that is the end symbol.
+W = 1: the likeliest piece at each step, until that is the end symbol, which needs no ranking (`decode_rows`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -50,6 +51,11 @@ class SearchOptions:
     n_best: int
 
 
+# How the next piece of each row is chosen: log_probs (B, W, V), the numbers of the sentences (B), the steps so far ->
+# its log-probability and its id, (B, W) each.
+Choose = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
+
+
 @torch.inference_mode()
 def beam_search(
     model: StepModel[State],
@@ -66,7 +72,9 @@ def beam_search(
     at least 1. Of equal scores, the one found in an earlier step wins. UserError when the logits are NaN.
     """
     if options.beam_size == 1:
-        return _greedy_search(model, src, src_mask, limits, special, options, constraints)
+        return decode_rows(
+            model, src, src_mask, limits, special, options, constraints, lambda log_probs, *_: _likeliest(log_probs)
+        )
     beam = options.beam_size
     device = src.device
     results: list[list[Hypothesis]] = [[] for _ in range(len(src))]
@@ -121,7 +129,8 @@ def beam_search(
     return results
 
 
-def _greedy_search(
+@torch.inference_mode()
+def decode_rows(
     model: StepModel[State],
     src: Tensor,
     src_mask: Tensor,
@@ -129,48 +138,56 @@ def _greedy_search(
     special: SpecialIds,
     options: SearchOptions,
     constraints: Constraints,
+    choose: Choose,
 ) -> list[list[Hypothesis]]:
-    """`beam_search` with one hypothesis per sentence, which needs no ranking and no storage for finished ones."""
+    """As many hypotheses of each sentence as the beam is wide, best score first. Each grows by the piece that is chosen
+    for its row, until that is the end symbol. Arguments and errors are those of `beam_search`."""
+    beam, device = options.beam_size, src.device
     results: list[list[Hypothesis]] = [[] for _ in range(len(src))]
-    remaining = torch.arange(len(src), device=src.device)  # (B)
+    remaining = torch.arange(len(src), device=device)  # (B)
     state = model.start(src, src_mask)
-    prefixes = torch.empty(len(src), 1, 0, dtype=torch.long, device=src.device)  # (B, 1, t)
-    history = torch.empty(len(src), 1, 0, device=src.device)  # (B, 1, t)
-    lengths = torch.zeros(len(src), 1, dtype=torch.long, device=src.device)  # (B, 1) steps to the end; 0: not reached
-    newest = torch.full((len(src), 1), special.bos, device=src.device)  # (B, 1)
+    prefixes = torch.empty(len(src), beam, 0, dtype=torch.long, device=device)  # (B, W, t)
+    history = torch.empty(len(src), beam, 0, device=device)  # (B, W, t)
+    lengths = torch.zeros(len(src), beam, dtype=torch.long, device=device)  # (B, W) steps to the end; 0: not reached
+    newest = torch.full((len(src), 1), special.bos, device=device)  # (B, W); one row in the first step
     limits = limits.unsqueeze(1)
+    steps = 0
 
     while len(remaining):
         logits, state = model.step(newest, state)
-        gained, newest = _likeliest(constraints.log_probs(logits, prefixes, special))  # (B, 1)
+        if logits.shape[1] < beam:  # all rows of a sentence start from one
+            logits = logits.expand(-1, beam, -1)
+            state = model.reorder(state, remaining.unsqueeze(1).expand(-1, beam))
+        gained, newest = choose(constraints.log_probs(logits, prefixes, special), remaining, steps)  # (B, W)
         prefixes = torch.cat([prefixes, newest.unsqueeze(2)], dim=2)
         history = torch.cat([history, gained.unsqueeze(2)], dim=2)
-        steps = prefixes.shape[2]
+        steps += 1
         ends = (newest == special.eos) | (limits <= steps)
         lengths = torch.where(ends & (lengths == 0), steps, lengths)
-        done = lengths.squeeze(1) > 0
+        done = lengths.all(1)
         dones = int(done.sum())
         if dones * _LEAVE < len(done):
             continue
         found = _finished(prefixes[done], history[done], lengths[done], special.eos)
-        ranked = found.ranked(1, options.length_penalty, options.length_penalty_type)
+        ranked = found.ranked(options.n_best, options.length_penalty, options.length_penalty_type)
         for sentence, hypotheses in zip(remaining[done].tolist(), ranked, strict=True):
             results[sentence] = hypotheses
         going = closed_up(done)
+        rows = torch.arange(len(done) * beam, device=device).view(-1, beam)[going]
         remaining, limits, lengths = remaining[going], limits[going], lengths[going]
         newest, prefixes, history = newest[going], prefixes[going], history[going]
         constraints = constraints.select(going)
         if len(going):
-            state = model.reorder(state, going.unsqueeze(1))
+            state = model.reorder(state, rows)
     return results
 
 
 def _finished(prefixes: Tensor, history: Tensor, lengths: Tensor, eos: int) -> Finished:
-    """One finished hypothesis per sentence: prefixes and history (B, 1, t), and lengths (B, 1) in steps."""
+    """The finished hypotheses of sentences: prefixes and history (B, W, t), and lengths (B, W) in steps."""
     beyond = torch.arange(prefixes.shape[2], device=lengths.device) >= lengths.unsqueeze(2)
     totals = history.masked_fill(beyond, 0.0).sum(2)
     truncated = prefixes.gather(2, lengths.unsqueeze(2) - 1).squeeze(2) != eos
-    return Finished(prefixes, history, totals, lengths, truncated, totals.isfinite().sum(1))
+    return Finished(prefixes, history, totals, lengths, truncated, totals.shape[1] * totals.isfinite().all(1))
 
 
 def closed_up(done: Tensor) -> Tensor:
