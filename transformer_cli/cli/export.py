@@ -15,7 +15,7 @@ _PARITY_LINES = 200
 def export(
     run: options.Run,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make.", show_default=False)],
-    format_: Annotated[Literal["ctranslate2"], typer.Option("--format", help="What to write.")] = "ctranslate2",
+    _format: Annotated[Literal["ctranslate2"], typer.Option("--format", help="What to write.")] = "ctranslate2",
     quantization: Annotated[
         Literal["int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16"] | None,
         typer.Option(help="Number format of the weights. Left out: float32.", show_default=False),
@@ -55,7 +55,6 @@ def export(
     from transformer_cli.export.proof import export_with_proof
     from transformer_cli.log import LOGGER
 
-    assert format_ == "ctranslate2"
     set_threads(threads)
     translator = Translator.load(run, "cpu", "fp32")
     for line in export_with_proof(translator, output, quantization, lines):
