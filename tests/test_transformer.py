@@ -673,23 +673,20 @@ def test_what_the_pad_row_holds_does_not_reach_a_word(form: AttentionForm, norm:
 
 
 @both_forms
-def test_attention_maps_are_distributions_over_what_may_be_seen(form: AttentionForm) -> None:
+def test_attention_weights_are_distributions_over_what_may_be_seen(form: AttentionForm) -> None:
     model = build(SMALL, form)
     src, tgt = words(5, 3), words(6, 4)
     src_mask, tgt_mask = padding_mask(src, PAD), target_mask(tgt, PAD)
-    maps = model.attention_maps(src, src_mask, tgt, tgt_mask)
-    assert maps.encoder.shape == (2, 2, 4, 5, 5)  # (layers, B, H, queries, keys)
-    assert maps.decoder.shape == (3, 2, 4, 6, 6)
-    assert maps.cross.shape == (3, 2, 4, 6, 5)
-    for weights, mask in ((maps.encoder, src_mask), (maps.decoder, tgt_mask), (maps.cross, src_mask)):
-        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
-        shown = mask.unsqueeze(1).expand(weights.shape[1:])
-        assert (weights[:, ~shown] == 0).all()
-        assert (weights[:, shown] > 0).all()
+    weights = model.cross_attention_weights(src, src_mask, tgt, tgt_mask)
+    assert weights.shape == (3, 2, 4, 6, 5)  # (layers, B, H, queries, keys)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+    shown = src_mask.unsqueeze(1).expand(weights.shape[1:])
+    assert (weights[:, ~shown] == 0).all()
+    assert (weights[:, shown] > 0).all()
 
 
 @both_norms
-def test_attention_maps_are_the_weights_that_forward_uses(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_weights_are_those_that_forward_uses(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(small(norm=norm), "written_out")
     src, tgt = words(5, 3), words(6, 4)
     arguments = (src, padding_mask(src, PAD), tgt, target_mask(tgt, PAD))
@@ -699,14 +696,11 @@ def test_attention_maps_are_the_weights_that_forward_uses(norm: str, monkeypatch
         used.append(attention_weights(q, k, mask))
         return used[-1]
 
-    maps = model.attention_maps(*arguments)
+    weights = model.cross_attention_weights(*arguments)
     monkeypatch.setattr("transformer_cli.model.attention.attention_weights", recording)
     model(*arguments)
-    for layer, weights in enumerate(used[:2]):
-        assert torch.equal(maps.encoder[layer], weights)
-    for layer in range(3):  # a decoder layer attends twice
-        assert torch.equal(maps.decoder[layer], used[2 + 2 * layer])
-        assert torch.equal(maps.cross[layer], used[3 + 2 * layer])
+    for layer in range(3):  # after two encoder layers; a decoder layer attends twice
+        assert torch.equal(weights[layer], used[3 + 2 * layer])
 
 
 def test_looking_at_attention_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -721,10 +715,10 @@ def test_looking_at_attention_leaves_nothing_behind(monkeypatch: pytest.MonkeyPa
         return attention_weights(q, k, mask)
 
     monkeypatch.setattr("transformer_cli.model.transformer.attention_weights", looking)
-    model.attention_maps(*arguments)
-    assert len(looked) == 2 + 2 * 3
+    model.cross_attention_weights(*arguments)
+    assert len(looked) == 3
     assert torch.equal(model(*arguments), before)
-    assert len(looked) == 2 + 2 * 3  # no one looks on
+    assert len(looked) == 3  # no one looks on
 
 
 # --- no device, no number format ------------------------------------------------------------------------------------

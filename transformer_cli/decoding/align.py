@@ -59,5 +59,5 @@ def _cross_attention(
     src = pad_sequences([one.source_ids for one in translations], suffix=EOS).to(translator.device)
     tgt = pad_sequences(before, prefix=BOS).to(translator.device)
     with translator.autocast():
-        maps = translator.model.attention_maps(src, padding_mask(src, PAD), tgt, target_mask(tgt, PAD))
-    return src, maps.cross
+        masks = padding_mask(src, PAD), target_mask(tgt, PAD)
+        return src, translator.model.cross_attention_weights(src, masks[0], tgt, masks[1])

@@ -3,13 +3,13 @@
     B batch   S source length   T target length   D d_model   H heads   K = D // H   F ffn_dim   V vocabulary
 
 `forward` returns hidden states and `project` their logits, so that the loss can decide how many logits exist at a time.
-`model.incremental` runs the same decoder one token at a time, for translation. The module knows nothing of training,
-devices or distribution.
+`model.incremental` runs the same decoder one token at a time, for translation. The model is told nothing of training,
+devices or distribution: where a device needs another way to be fast, a tensor is asked where it lies.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -170,14 +170,6 @@ class Decoder(nn.Module):
         return self.norm(x)
 
 
-class AttentionMaps(NamedTuple):
-    """Attention weights of every layer and head; rows sum to 1."""
-
-    encoder: Tensor  # (encoder layers, B, H, S, S)
-    decoder: Tensor  # (decoder layers, B, H, T, T)
-    cross: Tensor  # (decoder layers, B, H, T, S)
-
-
 class Transformer(nn.Module):
     """Encoder and decoder over source and target pieces, with the output projection (Figure 1).
 
@@ -282,23 +274,19 @@ class Transformer(nn.Module):
         return self.embedding_dropout(x)
 
     @torch.no_grad()
-    def attention_maps(self, src: Tensor, src_mask: Tensor, tgt: Tensor, tgt_mask: Tensor) -> AttentionMaps:
-        """Attention weights of `forward` on the same arguments, in the written-out form; for evaluation mode only."""
-        weights: dict[nn.Module, Tensor] = {}
+    def cross_attention_weights(self, src: Tensor, src_mask: Tensor, tgt: Tensor, tgt_mask: Tensor) -> Tensor:
+        """Weights with which each decoder layer and head of `forward` attends to the memory, in the written-out form:
+        (decoder layers, B, H, T, S). For evaluation mode only."""
+        weights: list[Tensor] = []
 
-        def keep(module: nn.Module, arguments: tuple[Tensor, Tensor, Tensor]) -> None:
-            assert isinstance(module, MultiHeadAttention)
+        def keep(module: MultiHeadAttention, arguments: tuple[Tensor, Tensor, Tensor]) -> None:
             x, memory, mask = arguments
-            weights[module] = attention_weights(module.queries(x), module.keys(memory), mask.unsqueeze(1))
+            weights.append(attention_weights(module.queries(x), module.keys(memory), mask.unsqueeze(1)))
 
-        hooks = [m.register_forward_pre_hook(keep) for m in self.modules() if isinstance(m, MultiHeadAttention)]
+        hooks = [layer.cross_attention.register_forward_pre_hook(keep) for layer in self.decoder.layers]
         try:
             self.forward(src, src_mask, tgt, tgt_mask)  # not self(…): a compiled model would recompile for the hooks
         finally:
             for hook in hooks:
                 hook.remove()
-        return AttentionMaps(
-            torch.stack([weights[layer.self_attention] for layer in self.encoder.layers]),
-            torch.stack([weights[layer.self_attention] for layer in self.decoder.layers]),
-            torch.stack([weights[layer.cross_attention] for layer in self.decoder.layers]),
-        )
+        return torch.stack(weights)
