@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "log": set(),
     "run_files": {"errors"},
     "streams": {"data.lines", "errors"},
-    "device": {"config.schema", "errors"},
+    "device": {"config.schema", "errors", "model.blocks"},
     "checkpoint": {"config", "errors", "log", "device", "run_files"},
     "project": {"data", "config", "errors", "languages", "log", "device"},
     "config": {"config", "errors", "log", "device"},

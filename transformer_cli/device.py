@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 import torch
 
 from transformer_cli.errors import ConfigError
+from transformer_cli.model.blocks import BF16_FROM_WIDTH
 
 Precision = Literal["fp32", "bf16", "fp16"]
 PrecisionName = Literal["auto", "fp32", "bf16", "fp16"]
@@ -37,17 +38,13 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-# d_model from which a CPU trains faster in bf16; below, the conversions cost more than the matrix products save.
-_BF16_FROM_WIDTH = 256
-
-
 def training_precision(name: PrecisionName, device: torch.device, d_model: int) -> Precision:
     """The precision to train in: `auto` is bf16 where the device supports it natively and it is faster, else fp32."""
     if name != "auto":
         return name
     if device.type == "cpu":
         native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-        return "bf16" if native and d_model >= _BF16_FROM_WIDTH else "fp32"
+        return "bf16" if native and d_model >= BF16_FROM_WIDTH else "fp32"
     return _fastest_on_gpu(device)
 
 

@@ -20,10 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_cli.model.attention import whole_lanes
-from transformer_cli.model.blocks import LayerNorm, Linear
+from transformer_cli.model.blocks import BF16_FROM_WIDTH, LayerNorm, Linear
 from transformer_cli.model.transformer import DecoderLayer, Transformer
 
-_BF16_FROM_WIDTH = 256  # d_model from which products on CPU run in bf16; below, conversions cost more than they save
 _LEAST_ROOM = 32  # minimum number of places to add at a time
 
 
@@ -220,7 +219,7 @@ class IncrementalDecoder:
         self.stream_dtype, self.attention_dtype, products = weight.dtype, dtype, dtype
         if weight.is_cpu and dtype.itemsize == 2:
             self.stream_dtype = self.attention_dtype = torch.float32
-            products = dtype if config.d_model >= _BF16_FROM_WIDTH else torch.float32
+            products = dtype if config.d_model >= BF16_FROM_WIDTH else torch.float32
         self.layers = [
             _Layer(layer, self.stream_dtype, self.attention_dtype, products) for layer in model.decoder.layers
         ]
