@@ -27,6 +27,12 @@ ENDING = """\
 
 ## Long runs and large text
 
+**Several GPUs or machines.** `torchrun --nproc-per-node 8 -m transformer_cli train CONFIG` makes the updates of one
+process: `batch_size` x `gradient_accumulation_steps` is the size of an update, whose parts the processes share (each
+has dropout of its own). A run can be resumed with another number of processes, unless its text is streamed. For
+several machines see `scripts/slurm_train.sh`, or torchrun's `--nnodes` and `--rdzv-endpoint`; the run directory, and
+best the cache, lie on a disk that all share. (Tested with two processes on CPU.)
+
 **Memory.** The largest batch is tried first. If memory runs out, updates are computed in smaller parts from then on,
 with the same gradient (up to dropout). With several processes, running out of memory later ends the run: `--resume`
 it with a smaller `batch_size` and a `gradient_accumulation_steps` raised by as much.
