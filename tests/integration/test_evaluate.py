@@ -531,6 +531,8 @@ def test_bytes_that_are_not_utf8_in_the_sets_of_a_run_are_refused_or_replaced(
         (["--length-penalty-type", "wu"], "--length-penalty-type says how to translate"),
         (["--precision", "bf16"], "--precision says how to translate"),
         (["--batch-size", 8], "--batch-size says how to translate"),
+        (["--batch-size", 256], "--batch-size says how to translate"),  # as without it
+        (["--device", "auto"], "--device says how to translate"),
         (
             ["--metric", "chrf", "--lowercase"],
             "--tokenize and --lowercase concern BLEU, which is not among the metrics",

@@ -27,7 +27,22 @@ class Metric(StrEnum):
     TER = "ter"
 
 
+# Options that say how to translate.
+_TRANSLATING = (
+    "--beam-size",
+    "--length-penalty",
+    "--length-penalty-type",
+    "--max-length-a",
+    "--max-length-b",
+    "--batch-size",
+    "--device",
+    "--precision",
+    "--threads",
+)
+
+
 def evaluate(
+    context: typer.Context,
     run: Annotated[
         Path | None,
         typer.Argument(
@@ -118,19 +133,7 @@ def evaluate(
     _check_combination(run, source, references, hypothesis, names)
     other = compare if compare is not None and _is_run(compare) else None
     if run is None and other is None:
-        _refuse_without_model(
-            {
-                "--beam-size": beam_size,
-                "--length-penalty": length_penalty,
-                "--length-penalty-type": length_penalty_type,
-                "--max-length-a": max_length_a,
-                "--max-length-b": max_length_b,
-                "--batch-size": None if batch_size == options.DEFAULT_BATCH_SIZE else batch_size,
-                "--device": None if device == "auto" else device,
-                "--precision": None if precision == "auto" else precision,
-                "--threads": threads,
-            }
-        )
+        _refuse_translating(options.given(context))
     _check_languages(lang_pair, target_lang, names)
     _check_writing(output, sentences, as_json, [source, hypothesis, compare, *references])
     flags = {
@@ -320,12 +323,12 @@ def _check_combination(
         raise ConfigError("--source is missing: the file whose translations are in --reference")
 
 
-def _refuse_without_model(given: Mapping[str, object]) -> None:
-    """ConfigError for flags that say how to translate."""
+def _refuse_translating(given: Mapping[str, object]) -> None:
+    """ConfigError for an option that says how to translate."""
     from transformer_cli.errors import ConfigError
 
-    for flag, value in given.items():
-        if value is not None:
+    for flag in given:
+        if flag in _TRANSLATING:
             raise ConfigError(f"{flag} says how to translate, and the translations are there already: leave it out")
 
 

@@ -46,6 +46,17 @@ TextErrors = Annotated[
 ]
 
 
+def given(context: typer.Context) -> dict[str, Any]:
+    """What stands on the command line, by the long name of the option or the name of the argument; no defaults."""
+    found = {}
+    for parameter in context.command.params:
+        assert parameter.name is not None
+        source = context.get_parameter_source(parameter.name)
+        if source is not None and source.name == "COMMANDLINE":
+            found[parameter.opts[0]] = context.params[parameter.name]
+    return found
+
+
 def check_names(*paths: Path | None) -> None:
     """ConfigError for a path that is not UTF-8, as a configuration and the record of a run could not name it."""
     from transformer_cli.errors import ConfigError

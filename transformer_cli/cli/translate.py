@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def translate(
+    context: typer.Context,
     run: options.Run,
     text: Annotated[
         list[str] | None, typer.Argument(help="Sentences to translate, each in quotes.", show_default=False)
@@ -123,30 +124,7 @@ def translate(
     source = None if input_ == Path("-") else input_
     target = None if output == Path("-") else output
     read = [path for path in (source, prefix_file) if path is not None]
-    given = {
-        "text": text,
-        "--input": input_,
-        "--format": output_format,
-        "--alignments": alignments,
-        "--attention": attention,
-        "--n-best": n_best,
-        "--beam-size": beam_size,
-        "--prefix": prefix,
-        "--prefix-file": prefix_file,
-        "--sample": sample,
-        "--temperature": temperature,
-        "--top-k": top_k,
-        "--top-p": top_p,
-        "--seed": seed,
-        "--ensemble": ensemble,
-        "--precision": precision,
-    }
-    _check_combination(
-        {name: value for name, value in given.items() if value is not None and value is not False and value != []},
-        sample=sample,
-        split=split_sentences,
-        engine=engine,
-    )
+    _check_combination(options.given(context))
     if attention is not None:
         _check_attention(attention, text or [])
     words = [streams.argument_line(word, f"argument {number}", errors) for number, word in enumerate(text or [], 1)]
@@ -237,7 +215,7 @@ def translate(
         LOGGER.warning("%d translations were cut at their length limit (--max-length-a, --max-length-b)", cut)
 
 
-def _check_combination(given: Mapping[str, object], *, sample: bool, split: bool, engine: str) -> None:
+def _check_combination(given: Mapping[str, object]) -> None:
     """ConfigError for flags that do not go together; `given` has the flags that were given and their values."""
     from transformer_cli.errors import ConfigError
 
@@ -250,15 +228,16 @@ def _check_combination(given: Mapping[str, object], *, sample: bool, split: bool
         raise ConfigError("give sentences as arguments or a file with --input, not both")
     if "--prefix" in given:
         refuse(["--prefix-file"], "and --prefix both say how translations begin: give one of them")
-    if sample:
+    if "--sample" in given:
         refuse(["--beam-size"], "is for searching, and --sample draws (--n-best): leave one of them out")
     else:
         refuse(["--temperature", "--top-k", "--top-p", "--seed"], "says how to draw: it needs --sample")
-    if split:
+    if "--split-sentences" in given:
         refuse(
             ["--prefix", "--prefix-file", "--alignments", "--attention", "--n-best"],
             "is for whole lines, and --split-sentences takes them apart: leave one of them out",
         )
+    engine = given.get("--engine")
     if engine == "ctranslate2":
         refuse(
             ["--sample", "--prefix", "--prefix-file", "--ensemble", "--alignments", "--attention"],
