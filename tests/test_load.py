@@ -304,14 +304,15 @@ NAME = "letters, digits and . _ + - (at most 100, a letter or digit first)"
     ("text", "message"),
     [
         ("model: {encoder_layers: two}", "model.encoder_layers: must be a whole number, not 'two'"),
-        ("model: {encoder_layers: '2'}", "model.encoder_layers: must be a whole number, not '2'"),
+        ("model: {encoder_layers: '2'}", "model.encoder_layers: must be a whole number, not '2'; write it without "
+         "quotes"),
         ("model: {encoder_layers: true}", "model.encoder_layers: must be a whole number, not true"),
         ("model: {encoder_layers: 2.5}", "model.encoder_layers: must be a whole number, not 2.5"),
         ("training: {max_steps: 1e4}", "training.max_steps: must be a whole number, not 10000.0; write 10000"),
         ("model: {encoder_layers: [2, 3]}", "model.encoder_layers: must be a whole number, not [2, 3]"),
         ("model: {encoder_layers: }", "model.encoder_layers: must be a whole number, not null; give it a value or "
          "leave it out"),
-        ("model: {dropout: '0.1'}", "model.dropout: must be a number, not '0.1'"),
+        ("model: {dropout: '0.1'}", "model.dropout: must be a number, not '0.1'; write it without quotes"),
         ("model: {dropout: false}", "model.dropout: must be a number, not false"),
         ("training: {max_hours: 1e999}", "training.max_hours: must be a finite number, not inf"),
         ("model: {norm: middle}", "model.norm: must be post or pre, not 'middle'"),

@@ -42,8 +42,18 @@ CHINESE_AND_JAPANESE = [
     "什么？！|没有。",
 ]
 
+OTHER_SCRIPTS = [
+    "完了｡|次｡",
+    "値は３．５です．|次に進む．",
+    "مرحبا؟| كيف حالك؟| أنا بخير.",
+    "یہ کیا ہے؟| یہ کتاب ہے۔| ہاں۔",
+    "नमस्ते।| आप कैसे हैं।| ठीक॥",
+    "እንዴት ነህ።| ደህና።",
+    "ဟုတ်ကဲ့။| မဟုတ်ဘူး။",
+]
 
-@pytest.mark.parametrize("marked", ENGLISH + GERMAN + CHINESE_AND_JAPANESE)
+
+@pytest.mark.parametrize("marked", ENGLISH + GERMAN + CHINESE_AND_JAPANESE + OTHER_SCRIPTS)
 def test_a_line_is_cut_at_the_ends_of_its_sentences(marked: str) -> None:
     sentences = [sentence.strip() for sentence in marked.split("|")]
     assert split_sentences(marked.replace("|", "")) == sentences

@@ -18,7 +18,7 @@ from transformer_cli.data.tokenizer import BOS, EOS, PAD
 from transformer_cli.decoding import translator as module
 from transformer_cli.decoding.hypotheses import Hypothesis
 from transformer_cli.decoding.search import beam_search
-from transformer_cli.decoding.translator import Line, Translation, Translator, load_model
+from transformer_cli.decoding.translator import Line, Translation, Translator, load_model, windows
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 from transformer_cli.model.masks import padding_mask, target_mask
 
@@ -475,3 +475,39 @@ def test_the_run_directory_its_model_file_and_its_test_agree(trained: Path) -> N
     expected = list(read_lines(trained / "test" / "test.hyp"))[:10]
     torch.set_num_threads(1)
     assert Translator.load(trained, device="cpu").best_texts(sources) == expected
+
+
+def test_lines_before_one_that_cannot_be_read_are_translated(untrained: Translator) -> None:
+    def lines() -> Iterator[str]:
+        yield from LINES[:3]
+        raise DataError("line 4 is not UTF-8")
+
+    decoding = DecodingConfig(max_length_b=4)
+    for batch_size in (1, 2, 64):
+        found = []
+        with pytest.raises(DataError, match="line 4 is not UTF-8"):
+            found.extend(untrained.translate(lines(), decoding, batch_size))
+        assert [best.text for (best,) in found] == untrained.best_texts(LINES[:3], decoding)
+
+
+def test_windows_have_all_items_and_the_error_that_ends_them_comes_after_those_before_it() -> None:
+    assert list(windows(range(7), 3)) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert list(windows([], 3)) == []
+
+    def failing() -> Iterator[int]:
+        yield from range(4)
+        raise DataError("the fifth")
+
+    got = []
+    with pytest.raises(DataError, match="the fifth"):
+        got.extend(windows(failing(), 2))
+    assert got == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("normalization", ["clean", "identity"])
+def test_a_line_without_anything_to_see_is_empty_whatever_its_tokenizer(normalization: str) -> None:
+    blank = ["\t", "\u200b", "\u3000", "\x01", ""]
+    found = translator({"tokenizer": {"normalization": normalization}}).translate(
+        ["ba", *blank, "ce"], DecodingConfig(min_length=2)
+    )
+    assert [bool(best.ids) for (best,) in found] == [True, *[False] * len(blank), True]

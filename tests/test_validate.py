@@ -109,3 +109,19 @@ def test_a_large_vocabulary_makes_smaller_parts(monkeypatch: pytest.MonkeyPatch)
     Validator(untrained.config, untrained.tokenizers, pairs).validate(untrained)
     assert len(cells) > 1
     assert max(cells) <= 40
+
+
+@pytest.mark.parametrize(
+    ("languages", "told"),
+    [
+        (("en", "de"), []),
+        (("zh", "de"), ["the sources are not in the script of zh: 6 of 6 lines (the first: line 1)"]),
+        (("und", "ru"), ["the references are not in the script of ru: 6 of 6 lines (the first: line 1)"]),
+    ],
+)
+def test_languages_that_the_text_is_not_written_in_are_warned_of(
+    languages: tuple[str, str], told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = translator({"data": {"source_lang": languages[0], "target_lang": languages[1]}})
+    Validator(one.config, one.tokenizers, [Pair(line, line.upper()) for line in LINES])
+    assert caplog.messages == [f"data.valid: {words}. Are they the right file?" for words in told]

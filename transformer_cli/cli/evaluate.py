@@ -130,6 +130,8 @@ def evaluate(
     """
 
     references, names = reference or [], test_set or []
+    if hypothesis == Path("-"):
+        hypothesis = Path("/dev/stdin")
     _check_combination(run, source, references, hypothesis, names)
     other = compare if compare is not None and _is_run(compare) else None
     if run is None and other is None:

@@ -73,7 +73,9 @@ def translate(
     ] = False,
     temperature: Annotated[
         float | None,
-        typer.Option(min=0.01, help="With --sample: above 1 more surprising, below 1 less.", show_default="1"),
+        typer.Option(
+            min=0.01, max=100.0, help="With --sample: above 1 more surprising, below 1 less.", show_default="1"
+        ),
     ] = None,
     top_k: Annotated[
         int | None,

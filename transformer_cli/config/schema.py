@@ -323,7 +323,7 @@ class DecodingConfig(Section):
 
     beam_size: Positive = 4
     """Number of hypotheses in the beam; 1 is greedy search."""
-    length_penalty: Annotated[float, Field(ge=0.0)] = 0.6
+    length_penalty: Annotated[float, Field(ge=0.0, le=10.0)] = 0.6
     """Alpha in score = log-probability / lp(n), where n is the number of pieces of the translation including its end
     symbol, without the start symbol and padding. 0 means no penalty; larger values favour longer translations."""
     length_penalty_type: Literal["wu", "avg", "none"] = "wu"

@@ -67,8 +67,7 @@ def is_blank(text: str) -> bool:
 
 
 def canonical(text: str) -> str:
-    """A form that is equal for texts that differ only in what `clean` normalises: composition, spaces and removed
-    characters."""
+    """A form equal for texts that differ only in what `clean` normalises: composition, spaces, removed characters."""
     composed = text if text.isascii() else _nfc(text)
     return " ".join(composed.translate(_CLEANED).split())
 
@@ -304,11 +303,12 @@ def _sample(lines: Iterator[bytes], size: int) -> list[bytes]:
 def _reason(error: RuntimeError, config: TokenizerConfig) -> UserError:
     """Turn an error of SentencePiece's training into one that says what to change."""
     if too_small := re.search(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", str(error)):
-        minimum = int(too_small[1])
+        minimum, spelt = int(too_small[1]), config.byte_fallback
         return ConfigError(
-            f"tokenizer.vocab_size {config.vocab_size} is too small: the characters of the training text and the "
-            f"special pieces already need {minimum}; raise it to {minimum} or more, or lower "
-            "tokenizer.character_coverage so that rare characters have no piece of their own"
+            f"tokenizer.vocab_size {config.vocab_size} is too small: the characters of the training text"
+            f"{', 256 bytes' if spelt else ''} and the special pieces already need {minimum}; raise it to {minimum} or "
+            f"more, {'set tokenizer.byte_fallback to false, ' if spelt else ''}or lower tokenizer.character_coverage "
+            "so that rare characters have no piece of their own"
         )
     return DataError(f"SentencePiece cannot train on this text: {error}")
 

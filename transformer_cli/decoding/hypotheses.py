@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_cli.errors import UserError
@@ -58,20 +59,20 @@ def length_penalty(n: Tensor, alpha: float, kind: LengthPenalty) -> Tensor:
 class Finished:
     """Storage for all finished hypotheses of a sentence: fewer than W, and then at most W in its last step."""
 
-    tokens: Tensor  # (B, 2W, longest limit); in `decode_rows` (B, W, steps taken), and so on
-    token_log_probs: Tensor  # (B, 2W, longest limit)
+    tokens: Tensor  # (B, 2W, the longest so far or more); in `decode_rows` (B, W, steps taken)
+    token_log_probs: Tensor  # (B, 2W, as many)
     log_probs: Tensor  # (B, 2W)
     lengths: Tensor  # (B, 2W)
     truncated: Tensor  # (B, 2W) bool
     count: Tensor  # (B)
 
     @classmethod
-    def empty(cls, sentences: int, width: int, longest: int, device: torch.device) -> "Finished":
-        """Nothing finished yet. `width`: W; `longest`: the maximum number of steps of any sentence."""
+    def empty(cls, sentences: int, width: int, device: torch.device) -> "Finished":
+        """Nothing finished yet. `width`: W."""
         shape = (sentences, 2 * width)
         return cls(
-            tokens=torch.zeros(*shape, longest, dtype=torch.long, device=device),
-            token_log_probs=torch.zeros(*shape, longest, device=device),
+            tokens=torch.zeros(*shape, 0, dtype=torch.long, device=device),
+            token_log_probs=torch.zeros(*shape, 0, device=device),
             log_probs=torch.full(shape, -torch.inf, device=device),
             lengths=torch.ones(shape, dtype=torch.long, device=device),
             truncated=torch.zeros(shape, dtype=torch.bool, device=device),
@@ -84,7 +85,10 @@ class Finished:
         """Store the hypotheses that `which` (B, W) bool marks; tokens, token_log_probs (B, W, t), log_probs (B, W)."""
         sentence, column = which.nonzero(as_tuple=True)
         slot = (self.count.unsqueeze(1) + which.cumsum(1) - 1)[sentence, column]
-        length = tokens.shape[2]
+        length, room = tokens.shape[2], self.tokens.shape[2]
+        if length > room:
+            self.tokens = F.pad(self.tokens, (0, 2 * length - room))
+            self.token_log_probs = F.pad(self.token_log_probs, (0, 2 * length - room))
         self.tokens[sentence, slot, :length] = tokens[sentence, column]
         self.token_log_probs[sentence, slot, :length] = token_log_probs[sentence, column]
         self.log_probs[sentence, slot] = log_probs[sentence, column]

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 
 import torch
 
@@ -12,7 +11,7 @@ from transformer_cli.data.batching import pad_sequences
 from transformer_cli.data.corpus import Pair
 from transformer_cli.data.tokenizer import BOS, EOS, PAD
 from transformer_cli.decoding.hypotheses import NO_PROBABILITIES
-from transformer_cli.decoding.translator import DEFAULT_BATCH_SIZE, Translator
+from transformer_cli.decoding.translator import DEFAULT_BATCH_SIZE, Translator, windows
 from transformer_cli.device import OutOfMemory, attempt
 from transformer_cli.errors import LineError, UserError
 from transformer_cli.log import LOGGER
@@ -39,9 +38,8 @@ def score(translator: Translator, pairs: Iterable[Pair], batch_size: int = DEFAU
     not fit into memory, UserError when the model gives NaN.
     """
     cells = _LOGITS // translator.tokenizers.target.vocab_size
-    remaining = iter(pairs)
     first = 1
-    while window := list(islice(remaining, batch_size * _BATCHES_IN_WINDOW)):
+    for window in windows(pairs, batch_size * _BATCHES_IN_WINDOW):
         sources = translator.tokenizers.source.encode_batch([pair.source for pair in window])
         targets = translator.tokenizers.target.encode_batch([pair.target for pair in window])
         _check_positions(translator, sources, targets, first)

@@ -80,7 +80,7 @@ def beam_search(
     results: list[list[Hypothesis]] = [[] for _ in range(len(src))]
     remaining = torch.arange(len(src), device=device)  # (B) the sentence of each line of the tensors below
     state = model.start(src, src_mask)
-    finished = Finished.empty(len(src), beam, int(limits.max()), device)
+    finished = Finished.empty(len(src), beam, device)
     prefixes = torch.empty(len(src), 1, 0, dtype=torch.long, device=device)  # (B, W, t); one row in the first step
     history = torch.empty(len(src), 1, 0, device=device)  # (B, W, t) log-probability of each of these tokens
     live = torch.zeros(len(src), 1, device=device)  # (B, W) log-probability of each live prefix; -inf: dead

@@ -8,16 +8,16 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count, islice, pairwise
+from itertools import chain, count, islice, pairwise, repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from transformer_cli import checkpoint
 from transformer_cli.config.schema import Config, DecodingConfig
 from transformer_cli.data.batching import pad_sequences
-from transformer_cli.data.tokenizer import BOS, EOS, PAD, SPACE, UNK, Tokenizers
+from transformer_cli.data.tokenizer import BOS, EOS, PAD, SPACE, UNK, Tokenizers, is_blank
 from transformer_cli.decoding.constraints import Constraints
 from transformer_cli.decoding.ensemble import Ensemble
 from transformer_cli.decoding.hypotheses import Hypothesis, SpecialIds
@@ -36,7 +36,7 @@ from transformer_cli.device import (
     decoding_precision,
     keep_freed_memory,
 )
-from transformer_cli.errors import CheckpointError, ConfigError, DataError, LineError
+from transformer_cli.errors import CheckpointError, ConfigError, DataError, LineError, UserError
 from transformer_cli.languages import separator
 from transformer_cli.log import LOGGER
 from transformer_cli.model.attention import AttentionForm
@@ -44,6 +44,8 @@ from transformer_cli.model.incremental import IncrementalDecoder
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.run_files import locate
+
+T = TypeVar("T")
 
 SPECIAL = SpecialIds(pad=PAD, bos=BOS, eos=EOS)
 DEFAULT_BATCH_SIZE = 256
@@ -168,23 +170,14 @@ class Translator:
         size = batch_size * _BATCHES_IN_WINDOW if batch_size > 1 else 1
         self.model.eval()
         step_model = self._step_model or IncrementalDecoder(self.model, DTYPES[self.precision])
-        remaining = iter(lines)
-        beginnings = None if prefixes is None else iter(prefixes)
+        remaining = zip(lines, repeat(())) if prefixes is None else self._with_prefixes(lines, prefixes)
         first = 1
-        while window := list(islice(remaining, size)):
-            sources = self.tokenizers.source.encode_batch(window)
-            begun = [""] * len(window) if beginnings is None else list(islice(beginnings, len(window)))
-            if len(begun) < len(window):
-                raise DataError(
-                    f"there are prefixes for {first + len(begun) - 1:,} lines, and there are more lines: each needs "
-                    "one, which may be empty"
-                )
-            forced = self.tokenizers.target.encode_batch(begun)
-            for number, (text, ids) in enumerate(zip(begun, forced, strict=True), start=first):
-                if UNK in ids:
-                    raise DataError(f"line {number}: the prefix {text!r} has {self._without_piece(text)}")
-            texts = [Line(*line) for line in zip(count(first), sources, forced, strict=False)]
-            parts = [self._parts(line) for line in texts]
+        for window in windows(remaining, size):
+            sources = self.tokenizers.source.encode_batch([text for text, _ in window])
+            parts = [
+                self._parts(Line(number, [] if is_blank(text) else source, list(prefix)))
+                for number, source, (text, prefix) in zip(count(first), sources, window, strict=False)
+            ]
             found = self._translate_window(step_model, [*chain.from_iterable(parts)], decoding, batch_size, sampling)
             for of_line in parts:
                 # Join the best translations of the parts, then the second best, and so on.
@@ -196,6 +189,21 @@ class Translator:
     def separator(self) -> str:
         """The text between two sentences of the target language."""
         return separator(self.config.data.target_lang)
+
+    def _with_prefixes(self, lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, Sequence[int]]]:
+        """Each line with the pieces of its prefix."""
+        remaining = iter(prefixes)
+        for number, line in enumerate(lines, start=1):
+            prefix = next(remaining, None)
+            if prefix is None:
+                raise DataError(
+                    f"there are prefixes for {number - 1:,} lines, and there are more lines: each needs one, which may "
+                    "be empty"
+                )
+            ids = self.tokenizers.target.encode(prefix)
+            if UNK in ids:
+                raise DataError(f"line {number}: the prefix {prefix!r} has {self._without_piece(prefix)}")
+            yield line, ids
 
     def _without_piece(self, text: str) -> str:
         unknown = dict.fromkeys(c for c in text if UNK in self.tokenizers.target.encode(c))
@@ -304,6 +312,25 @@ class Translator:
             token_log_probs=hypothesis.token_log_probs,
             source_ids=tuple(line.source),
         )
+
+
+def windows(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of `size`. An error that ends them is raised after those before it, so that what was read is
+    not lost."""
+    remaining = iter(items)
+    error = None
+    while error is None:
+        window = []
+        try:
+            for item in islice(remaining, size):
+                window.append(item)  # one by one, so that an error leaves those before it
+        except UserError as raised:
+            error = raised
+        if window:
+            yield window
+        elif error is None:
+            return
+    raise error
 
 
 def joined(parts: Sequence[Translation], separator: str) -> Translation:

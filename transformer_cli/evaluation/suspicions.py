@@ -48,11 +48,18 @@ def suspicions_of_references(references: _Lines, measure: Measure) -> Iterator[s
         if by_spaces:
             yield (
                 f"BLEU with tok:{measure.tokenize} compares words between spaces, and the references have none in "
-                f"{found}: name their language (--target-lang, data.target_lang), such as zh or ja, or take the "
-                "tokenizer char"
+                f"{found}: name their language if it is Chinese, Japanese or Korean (--target-lang, data.target_lang), "
+                "or take the tokenizer char"
             )
         if "ter" in measure.metrics:
             yield f"TER compares words between spaces, and the references have none in {found}: it says little there"
+
+
+def suspicions_of_script(what: str, lines: _Lines, language: str) -> Iterator[str]:
+    """A warning if the lines are not in a script of the language."""
+    expected = expected_scripts(language)
+    if found := _share(lines, lambda line: in_other_script(line, expected), _SOME):
+        yield f"the {what} are not in the script of {language}: {found}. Are they the right file?"
 
 
 def _is_without_spaces(line: str) -> bool:
@@ -75,12 +82,9 @@ def _not_plain(what: str, lines: _Lines, tokenize: str) -> Iterator[str]:
 
 
 def _in_other_script(hypotheses: _Lines, references: Sequence[_Lines], language: str) -> Iterator[str]:
-    expected = expected_scripts(language)
-    if expected:
-        if found := _share(references[0], lambda line: in_other_script(line, expected), _SOME):
-            yield f"the references are not in the script of {language}: {found}. Are they the right file?"
-        if found := _share(hypotheses, lambda line: in_other_script(line, expected), _SOME):
-            yield f"the hypotheses are not in the script of {language}: {found}. Are they the right file?"
+    if expected_scripts(language):
+        yield from suspicions_of_script("references", references[0], language)
+        yield from suspicions_of_script("hypotheses", hypotheses, language)
         return
     odd = [
         number

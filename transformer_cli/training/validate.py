@@ -30,7 +30,7 @@ from transformer_cli.evaluation.scores import (
     scores_json,
     worth,
 )
-from transformer_cli.evaluation.suspicions import suspicions_of_references
+from transformer_cli.evaluation.suspicions import suspicions_of_references, suspicions_of_script
 from transformer_cli.log import LOGGER
 from transformer_cli.training.loss import smoothed_cross_entropy
 from transformer_cli.training.step import batch_loss
@@ -96,7 +96,12 @@ class Validator:
         self._cells = max(min(_LOGITS // tokenizers.target.vocab_size, _CELLS), 1)  # per batch
         if len(self.dataset) == 0:
             raise DataError("data.valid: no pair has text on both sides, so that nothing could be measured")
-        for words in suspicions_of_references([pair.target for pair in pairs], _measure(config)):
+        sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        for words in (
+            *suspicions_of_references(references, _measure(config)),
+            *suspicions_of_script("sources", sources, config.data.source_lang),
+            *suspicions_of_script("references", references, config.data.target_lang),
+        ):
             LOGGER.warning("data.valid: %s", words)
 
     def validate(self, translator: Translator) -> Validation:
