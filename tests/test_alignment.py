@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from transformer_cli.config.schema import Corpus
-from transformer_cli.data.alignment import find_shift
+from transformer_cli.data.alignment import Shift, find_shift
 from transformer_cli.data.corpus import read_pairs
 from transformer_cli.data.lines import read_lines
 from transformer_cli.errors import DataError
@@ -76,6 +76,14 @@ def test_sides_that_part_for_good_are_found_without_an_offset() -> None:
     assert (found.first, abs(found.last - 1000) <= 20, found.offset) == (1, True, None)
 
 
+def test_two_texts_that_have_nothing_to_do_with_each_other_are_told_as_a_whole() -> None:
+    (sources, _), (_, others) = made_up(3000, seed=2), made_up(3000, seed=9)
+    assert find_shift(sources, others) == Shift(1, 3000, None)
+    assert find_shift(sources[:200], others[:200]) == Shift(1, 200, None)
+    assert find_shift(sources[:199], others[:199]) is None  # too few to tell
+    assert find_shift(sources + sources, others + [length * 3 for length in others]) == Shift(1, 6000, None)
+
+
 def test_another_subject_with_longer_translations_and_more_variety_is_no_shift() -> None:
     sources, targets = made_up(2000, seed=4)
     others, theirs = made_up(2000, seed=5, spread=0.4)
@@ -106,6 +114,14 @@ def test_clean_corpora_raise_no_alarm(name: str) -> None:
         assert find_shift(sources[start : start + 3000], targets[start : start + 3000]) is None
 
 
+@pytest.mark.parametrize("name", sorted(set(REAL) - {"dates-made"}))  # all dates are about as long
+def test_shuffled_targets_are_told_as_a_whole(name: str) -> None:
+    sources, targets = real(name)
+    random.Random(1).shuffle(targets)
+    for count in (len(sources), 3000, 400):
+        assert find_shift(sources[:count], targets[:count]) == Shift(1, count, None)
+
+
 @pytest.mark.parametrize("name", ["multi30k", "tatoeba-de-en", "mix-zh-en"])
 def test_a_line_lost_in_3000_real_pairs_is_named_within_20(name: str) -> None:
     sources, targets = real(name)
@@ -120,6 +136,13 @@ def test_a_line_lost_in_3000_real_pairs_is_named_within_20(name: str) -> None:
 
 
 # Files of different length
+
+
+def test_unequal_files_of_different_texts_are_told_to_be_that(tmp_path: Path) -> None:
+    (tmp_path / "source").write_text("\n".join("x" * length for length in made_up(999, 7)[0]) + "\n")
+    (tmp_path / "target").write_text("\n".join("x" * length for length in made_up(1000, 8)[1]) + "\n")
+    with pytest.raises(DataError, match=r"lines, they are not of the same text$"):
+        list(read_pairs([Corpus(source=tmp_path / "source", target=tmp_path / "target")]))
 
 
 @pytest.mark.parametrize("lost", ["source", "target"])

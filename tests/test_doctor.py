@@ -212,6 +212,16 @@ def test_a_shift_is_an_error_at_its_line(tmp_path: Path) -> None:
     assert shift.words.endswith("there each source fits the target 1 line before its own")
 
 
+def test_a_target_of_another_text_is_told_as_a_whole(tmp_path: Path) -> None:
+    pairs = [(source, target) for (source, _), (_, target) in zip(clean(300), clean(300, seed=2), strict=True)]
+    report = report_of([corpus(tmp_path, "train", pairs)])
+    (unrelated,) = [finding for finding in report.findings if finding.kind == "unrelated"]
+    assert unrelated.words == (
+        "in all 300 lines the lengths of the sides have nothing to do with each other: are they of the same text, in "
+        "the same order?"
+    )
+
+
 def test_what_cannot_be_read_is_an_error_and_what_stands_before_it_is_looked_at(tmp_path: Path) -> None:
     one = corpus(tmp_path, "a", [*clean(50), ("tab\t", "таб")])
     (tmp_path / "a.ru").write_bytes((tmp_path / "a.ru").read_bytes() + b"\xff\n")

@@ -144,6 +144,15 @@ def test_lines_out_of_step_are_told_with_where_they_begin() -> None:
     assert found.startswith("sources and references seem out of step: ")
 
 
+def test_lines_of_another_text_are_told_as_a_whole() -> None:
+    references, hypotheses = made_up(300)
+    random.Random(2).shuffle(hypotheses)
+    assert told(hypotheses, references) == [
+        "the lengths of hypotheses and references have nothing to do with each other: are they of the same text, in "
+        "the same order?"
+    ]
+
+
 def test_published_translations_raise_no_suspicion_until_a_line_of_them_is_lost() -> None:
     folder = DATA / "bleu-check"
     if not folder.is_dir():

@@ -7,7 +7,8 @@ stretch with the largest such sum is the shift; its start is accurate to a few l
 
 If no small offset d fits, because many lines are lost or the order differs, two normal distributions are fitted to the
 residuals, one before a cut and one after it, each with its own mean and variance. The best cut counts if the lengths
-correlate on one side of it and not on the other; a mere change of topic keeps the correlation.
+correlate on one side of it and not on the other; a mere change of topic keeps the correlation. If there is no such cut
+and the lengths do not correlate at all, the two sides are different texts, or one of them is in another order.
 """
 
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ _TOGETHER = 0.7  # maximum ratio of mean residuals, shifted to unshifted; real s
 _SHORTEST = 100  # minimum number of pairs on each side of a cut
 _FIT_GAIN = 50.0  # minimum gain in log-likelihood, in nats, of two distributions over one
 _RELATED = 0.5  # a side is unrelated if its correlation is below this share of the other side's
+# Minimum correlation of lengths that have to do with each other; parallel text has 0.59 to 0.98, and at least 0.46 in
+# 200 pairs; shuffled text at most 0.08 in 400 pairs.
+_CORRELATED = 0.2
 
 Numbers = NDArray[np.float32]
 
@@ -83,7 +87,8 @@ def _largest_sum(values: NDArray[np.float64]) -> tuple[float, int, int]:
 
 
 def _unrelated(a: Numbers, b: Numbers) -> Shift | None:
-    """The part at the beginning or end of the text where the lengths are unrelated, as a shift without an offset."""
+    """The part at the beginning or end of the text where the lengths are unrelated, or all of it, as a shift without an
+    offset."""
     count = len(a)
     if count < 2 * _SHORTEST:
         return None
@@ -96,9 +101,10 @@ def _unrelated(a: Numbers, b: Numbers) -> Shift | None:
     cut = int(sizes[costs.argmin()])
     gain = (count * _log_variance(sums[-1], squares[-1], np.array(count)) - costs.min()) / 2
     first, second = _correlation(a[:cut], b[:cut]), _correlation(a[cut:], b[cut:])
-    if gain < _FIT_GAIN or min(first, second) >= _RELATED * max(first, second):
-        return None
-    return Shift(1, cut, None) if first < second else Shift(cut + 1, count, None)
+    is_clear = max(first, second) >= _CORRELATED and min(first, second) < _RELATED * max(first, second)
+    if gain >= _FIT_GAIN and is_clear:
+        return Shift(1, cut, None) if first < second else Shift(cut + 1, count, None)
+    return Shift(1, count, None) if abs(_correlation(a, b)) < _CORRELATED else None
 
 
 def _log_variance(sums: NDArray[np.float64], squares: NDArray[np.float64], sizes: NDArray[np.int64]) -> Any:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from transformer_cli.config.paths import matching
 from transformer_cli.config.schema import AnyCorpus, Corpus, HubSet, Table
-from transformer_cli.data.alignment import find_shift
+from transformer_cli.data.alignment import Shift, find_shift
 from transformer_cli.data.formats import Record, read_hub, read_table, unit_of
 from transformer_cli.data.lines import Errors, read_lines
 from transformer_cli.errors import DataError
@@ -123,6 +123,8 @@ def _first_suspicious(source: Path, target: Path) -> str:
         for side, line in zip(lengths, pair, strict=True):
             side.append(len(line))
     shift = find_shift(*lengths, sure=_SURE_ENOUGH)
+    if shift == Shift(1, len(lengths[0]), None):
+        return ". By the lengths of the lines, they are not of the same text"
     return f". By the lengths of the lines, they part at about line {shift.first}" if shift else ""
 
 

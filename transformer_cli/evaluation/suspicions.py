@@ -6,7 +6,7 @@ Each is a sentence with the number of lines and the first of them as an example.
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from transformer_cli.data.alignment import find_shift
+from transformer_cli.data.alignment import Shift, find_shift
 from transformer_cli.data.scripts import Scripts, expected_scripts, in_other_script, script_of
 from transformer_cli.evaluation.scores import Measure
 
@@ -119,6 +119,12 @@ def _shifted(hypotheses: _Lines, references: _Lines, sources: _Lines | None) -> 
         pairs.append(("sources", sources, "references", references))
     for what, lines, other, others in pairs:
         if shift := find_shift([len(line) for line in lines], [len(line) for line in others]):
+            if shift == Shift(1, len(lines), None):
+                yield (
+                    f"the lengths of {what} and {other} have nothing to do with each other: are they of the same text, "
+                    "in the same order?"
+                )
+                continue
             if shift.offset is None:
                 where = f"lines {shift.first} to {shift.last} have lengths that do not go together"
             else:

@@ -149,7 +149,7 @@ class _Examiner:
         if records.error is not None:
             raise records.error
         if shift := find_shift(*lengths):
-            self._report.findings.append(_in_words(shift, part))
+            self._report.findings.append(_in_words(shift, part, len(lengths[0])))
 
     def _side(self, part: FileRecords, record: Record, side: SideName, text: str) -> None:
         size, index = getattr(self._report, side), ("source", "target").index(side)
@@ -240,11 +240,15 @@ def _without_one_spelling(counted: Mapping[tuple[str, str, str, str | None], Fin
             yield replace(finding, words=f"{words}, and {other.count:,} {other.words.removeprefix('lines ')}")
 
 
-def _in_words(shift: Shift, part: FileRecords) -> Finding:
-    """A shift as a finding: an error, or a warning if its offset is unknown."""
+def _in_words(shift: Shift, part: FileRecords, count: int) -> Finding:
+    """A shift among `count` records as a finding: an error, or a warning if its offset is unknown."""
     stretch = f"from about {part.unit} {shift.first:,} to {shift.last:,}"
     if shift.offset is None:
-        words = f"{stretch} the lengths of the sides have nothing to do with each other: are they of the same text?"
+        where = f"in all {count:,} {part.unit}s" if (shift.first, shift.last) == (1, count) else stretch
+        words = (
+            f"{where} the lengths of the sides have nothing to do with each other: are they of the same text, in the "
+            "same order?"
+        )
         return Finding("warning", "unrelated", words, file=part.source, line=shift.first)
     words = (
         f"{stretch} the sides are shifted: there each source fits the target {abs(shift.offset)} {part.unit}"
