@@ -305,14 +305,29 @@ def test_a_set_with_errors_is_not_written(tmp_path: Path) -> None:
     sets: dict[str, list[AnyCorpus]] = {"train": [uneven], "valid": [good]}
     done = cleaned(tmp_path / "new", sets)
     assert list(done) == ["valid"]
-    lines = list(repair_in_lines(done, examine(sets, LANGUAGES)))
+    lines = list(repair_in_lines(done, examine(sets, LANGUAGES), None))
     assert lines[0] == "train: not written, for its errors cannot be put right here"
     assert lines[1] == "valid: 5 pairs written, 0 lines changed"
 
 
-def test_sides_without_languages_are_called_source_and_target(tmp_path: Path) -> None:
-    cleaned(tmp_path / "new", {"train": [corpus(tmp_path, "a", clean(3))]}, ("und", "und"))
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["train.source", "train.target"]
+@pytest.mark.parametrize(
+    ("names", "languages", "copies"),
+    [
+        (("a.en", "a.ru"), ("und", "und"), ["train.en", "train.ru"]),
+        (("a.en.gz", "b.zh_TW"), ("und", "und"), ["train.en", "train.zh-tw"]),
+        (("a.en", "a.ru"), ("de", "und"), ["train.de", "train.ru"]),
+        (("a.txt", "b.txt"), ("und", "und"), ["train.source", "train.target"]),
+        (("a", "b.ru"), ("und", "und"), ["train.source", "train.target"]),
+        (("a.sentences", "b.ru"), ("und", "und"), ["train.source", "train.target"]),
+    ],
+)
+def test_copies_end_in_the_languages_or_as_the_files_do_if_that_tells_them_apart(
+    tmp_path: Path, names: tuple[str, str], languages: tuple[str, str], copies: list[str]
+) -> None:
+    for name in names:
+        (tmp_path / name).write_text("".join(f"{i} {name}\n" for i in range(3)))
+    cleaned(tmp_path / "new", {"train": [Corpus(source=tmp_path / names[0], target=tmp_path / names[1])]}, languages)
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == copies
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:

@@ -104,6 +104,30 @@ def test_cleaned_copies_are_written_and_named_as_a_configuration_has_them(
     assert "not an empty folder" in again.stderr
 
 
+def test_the_entry_of_a_copy_is_right_where_it_is_pasted(
+    cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exp").mkdir()
+    (tmp_path / "a.en").write_text("one\ntwo\n")
+    (tmp_path / "a.de").write_text("eins\nzwei\n")
+    config = tmp_path / "exp" / "config.yaml"
+    config.write_text("data: {source_lang: en, target_lang: de, train: [{source: ../a.en, target: ../a.de}]}\n")
+    for folder, shown in (("exp/new", "new"), ("my: new", "../my: new")):
+        done = cli("data", "check", "exp/config.yaml", "--fix", folder)
+        entry = done.stdout.splitlines()[-1].strip()
+        assert shown in entry
+        (tmp_path / "exp" / "pasted.yaml").write_text(
+            f"data: {{source_lang: en, target_lang: de, train: [{entry}]}}\n", encoding="utf-8"
+        )
+        again = cli("data", "check", "exp/pasted.yaml")
+        assert (again.returncode, again.stdout.splitlines()[0]) == (0, "train: 2 pairs")
+    done = cli("data", "check", "--source", "a.en", "--target", "a.de", "--fix", "of files")
+    assert done.stdout.splitlines()[-1] == (
+        f'  {{source: "{tmp_path}/of files/train.en", target: "{tmp_path}/of files/train.de"}}'
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

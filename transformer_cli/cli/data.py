@@ -74,7 +74,7 @@ def check(
         else:
             for line in report.in_lines(reports):
                 print(line, file=stream)
-            for line in () if done is None else report.repair_in_lines(done, reports):
+            for line in () if done is None else report.repair_in_lines(done, reports, config):
                 print(line, file=stream)
     if any(one.errors for one in reports.values()):
         raise typer.Exit(1)

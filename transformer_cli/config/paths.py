@@ -1,5 +1,7 @@
-"""Expand file patterns, and check that files can be read."""
+"""Expand file patterns, check that files can be read, and write paths for a configuration."""
 
+import json
+import os
 import re
 import stat
 from pathlib import Path
@@ -21,6 +23,14 @@ def matching(path: Path) -> list[Path]:
         return sorted(found for found in folder.glob(str(path.relative_to(folder))) if found.is_file())
     except (OSError, ValueError):
         return [path]  # opening it gives the error
+
+
+def path_as_yaml(path: Path, folder: Path | None) -> str:
+    """A path as a configuration in `folder` names it: relative if the file lies in the folder or beside it, so that
+    both can be moved together, else absolute; absolute if the folder is unknown."""
+    path, folder = path.resolve(), folder and folder.resolve()
+    shown = os.path.relpath(path, folder) if folder and path.is_relative_to(folder.parent) else str(path)
+    return shown if re.fullmatch(r"[\w./-]+", shown, re.ASCII) else json.dumps(shown, ensure_ascii=False)
 
 
 def trouble_of(path: Path) -> str | None:

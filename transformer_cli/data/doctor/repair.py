@@ -1,11 +1,13 @@
 """Write copies of parallel text with the flaws repaired that need no human; pairs stay aligned."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from transformer_cli.config.schema import AnyCorpus, DataConfig, FilterConfig
+from transformer_cli.config.corpora import language_suffix
+from transformer_cli.config.schema import LANGUAGE_TAG, AnyCorpus, Corpus, DataConfig, FilterConfig
 from transformer_cli.data.corpus import Pair, files_of, read_corpus, read_pairs
 from transformer_cli.data.doctor.characters import repaired
 from transformer_cli.data.doctor.examination import TRAIN, USUAL_RATIO, SetReport
@@ -57,7 +59,6 @@ def write_cleaned(
         for name, corpora in usable.items()
         for pair in (read_pairs(corpora, errors) if name != TRAIN else ())
     }
-    endings = languages if languages[0] != languages[1] else ("source", "target")
     filters = FilterConfig(length_ratio=USUAL_RATIO, identical=True, duplicates=True, overlap=True, script=True)
     data = DataConfig(source_lang=languages[0], target_lang=languages[1], filters=filters)
     done: dict[str, list[Cleaned]] = {}
@@ -66,7 +67,8 @@ def write_cleaned(
         seen = SeenPairs()
         for number, corpus in enumerate(corpora, 1):
             stem = name if len(corpora) == 1 else f"{name}.{number}"
-            cleaned = Cleaned(folder / f"{stem}.{endings[0]}", folder / f"{stem}.{endings[1]}")
+            source, target = _suffixes(corpus, languages)
+            cleaned = Cleaned(folder / f"{stem}.{source}", folder / f"{stem}.{target}")
             pairs = _repaired(read_corpus(corpus, errors), cleaned)
             counts = FilterCounts()
             if name == TRAIN:
@@ -75,6 +77,23 @@ def write_cleaned(
             cleaned.left_out = {reason: count for reason in REASONS if (count := getattr(counts, reason))}
             done[name].append(cleaned)
     return done
+
+
+def _suffixes(corpus: AnyCorpus, languages: tuple[str, str]) -> tuple[str, str]:
+    """The suffixes of the copies: the languages, or those that the names of the files end in. If these do not tell the
+    sides apart, `source` and `target`."""
+    files = (corpus.source, corpus.target) if isinstance(corpus, Corpus) else ((), ())
+    source, target = (
+        _language_of(side) if language == "und" else language for side, language in zip(files, languages, strict=True)
+    )
+    return (source, target) if source != target and source and target else ("source", "target")
+
+
+def _language_of(files: Path | tuple[Path, ...]) -> str:
+    """The language in the suffix of the first file; empty if there is none."""
+    first = files if isinstance(files, Path) else next(iter(files), Path())
+    suffix = language_suffix(first)
+    return suffix if re.match(LANGUAGE_TAG, suffix) else ""
 
 
 def _repaired(pairs: Iterable[Pair], cleaned: Cleaned) -> Iterator[Pair]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from transformer_cli.config.paths import path_as_yaml
 from transformer_cli.data.doctor.examination import Finding, SetReport, SideSize
 from transformer_cli.data.doctor.repair import Cleaned
 from transformer_cli.data.filters import REASONS
@@ -19,15 +21,20 @@ def in_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
     yield f"{_plural(_count(reports, 'error'), 'error')}, {_plural(_count(reports, 'warning'), 'warning')}"
 
 
-def repair_in_lines(done: Mapping[str, Sequence[Cleaned]], reports: Mapping[str, SetReport]) -> Iterator[str]:
-    """Describe the cleaned copies: the numbers of pairs written and left out, and the entry for a configuration."""
+def repair_in_lines(
+    done: Mapping[str, Sequence[Cleaned]], reports: Mapping[str, SetReport], config: Path | None
+) -> Iterator[str]:
+    """Describe the cleaned copies: the numbers of pairs written and left out, and the entry for the configuration at
+    `config`, or for any if that is None."""
+    folder = config and config.parent
     for name in reports:
         if name not in done:
             yield f"{name}: not written, for its errors cannot be put right here"
         for cleaned in done.get(name, ()):
             yield f"{name}: {cleaned.written:,} pairs written, {cleaned.changed:,} lines changed"
             yield from (f"  {count:>9,}  left out, {REASONS[reason]}" for reason, count in cleaned.left_out.items())
-            yield f"  {{source: {cleaned.source}, target: {cleaned.target}}}"
+            source, target = (path_as_yaml(path, folder) for path in (cleaned.source, cleaned.target))
+            yield f"  {{source: {source}, target: {target}}}"
 
 
 def as_plain(reports: Mapping[str, SetReport], done: Mapping[str, Sequence[Cleaned]] | None) -> dict[str, Any]:
