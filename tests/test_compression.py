@@ -2,9 +2,11 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import threading
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,6 +101,49 @@ def test_bytes_that_are_no_text_are_named_in_a_compressed_file_too(tmp_path: Pat
     (tmp_path / "text.gz").write_bytes(gzip.compress(b"fine\nM\xfcnchen\n"))
     with pytest.raises(DataError, match=r"text\.gz, line 2: byte 2 of the line is 0xFC"):
         list(read_lines(tmp_path / "text.gz"))
+
+
+def zipped(*names: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names:
+            archive.writestr(name, "x")
+    return file.getvalue()
+
+
+OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600)
+XML = b'<?xml version="1.0" encoding="UTF-8"?>\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.XLSX", zipped("[Content_Types].xml", "xl/workbook.xml"), 'is an Excel workbook: save it as "CSV UTF-8"'),
+        ("a.xls", OLE, 'is an Excel workbook: save it as "CSV UTF-8"'),
+        ("a.docx", zipped("[Content_Types].xml"), "is a Word document: save it as plain text (UTF-8)"),
+        ("a.en", zipped("[Content_Types].xml"), "is a document of an office program: save it as plain text"),
+        ("a.ods", zipped("mimetype"), 'is a spreadsheet: save it as "CSV UTF-8"'),
+        ("a.en", zipped("mimetype"), "is a document of an office program: save it as plain text"),
+        ("a.en", zipped("a.txt"), "is a zip archive and no text: unpack it"),
+        ("a.en", b"%PDF-1.7\n", "is a PDF: convert it to plain text"),
+        ("a.xml", XML + b'<!DOCTYPE tmx>\n<tmx version="1.4">', "is a translation memory in XML: export it"),
+        ("a.xml", b"\xef\xbb\xbf" + XML + b"<xliff>", "is a translation memory in XML: export it"),
+        ("a.tmx.gz", gzip.compress(b"<tmx>"), "is a translation memory in XML: export it"),
+    ],
+)
+def test_a_document_of_another_program_is_named_with_the_way_to_text(
+    tmp_path: Path, name: str, content: bytes, told: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        list(read_lines(tmp_path / name))
+    assert f"{tmp_path / name} {told}" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.doc", "a.pdf", "a.tmx.en", "a.odt"])
+def test_text_is_read_even_if_its_name_is_that_of_a_document(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("<?xml and so on\n")
+    assert list(read_lines(tmp_path / name)) == ["<?xml and so on"]
 
 
 def test_each_side_of_a_corpus_may_be_compressed_in_its_own_way(tmp_path: Path) -> None:

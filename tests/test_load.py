@@ -363,6 +363,8 @@ NAME = "letters, digits and . _ + - (at most 100, a letter or digit first)"
          "name of a field, or the number of a column, from 1, not 0"),
         ("data: {train: [{path: a.txt, source_field: a, target_field: b}]}", "data.train[0].path: a.txt does not tell "
          "its format: add format: tsv, csv, jsonl, json or parquet"),
+        ("data: {train: [{path: book.xlsx, source_field: a, target_field: b}]}", "data.train[0].path: book.xlsx is an "
+         'Excel workbook: save it as "CSV UTF-8"'),
         ("data: {train: [{path: a.gz, source_field: a, target_field: b}]}", "data.train[0].path: a.gz does not tell "
          "its format: add format: tsv, csv, jsonl, json or parquet"),
         ("data: {train: [{path: a.tsv, source_field: 1, target_field: b}]}", f"data.train[0].source_field: {COLUMNS}"),

@@ -19,6 +19,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from transformer_cli.config.documents import DOCUMENTS
+
 
 def _resolve(value: Any, info: ValidationInfo) -> Any:
     """Resolve a relative path against the folder of the YAML file, given as the validation context `base`."""
@@ -91,6 +93,12 @@ _FORMATS: dict[str, TableFormat] = {
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 
 
+def suffix_of_content(path: Path) -> str:
+    """The suffix that tells what a file holds, in lower case: that before the suffix of a compression."""
+    suffixes = [suffix for suffix in map(str.lower, path.suffixes) if suffix not in COMPRESSED]
+    return suffixes[-1] if suffixes else ""
+
+
 def language_suffix(path: Path) -> str:
     """The suffix of a file name that may be a language, written like a language tag: `zh-tw` for ref.zh_TW.gz."""
     name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
@@ -127,13 +135,14 @@ class Table(Section):
 
     def format_of(self, path: Path) -> TableFormat | None:
         """The format of one of the files."""
-        suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in COMPRESSED]
-        return self.format or (_FORMATS.get(suffixes[-1].lower()) if suffixes else None)
+        return self.format or _FORMATS.get(suffix_of_content(path))
 
     @model_validator(mode="after")
     def _fields_suit_the_format(self) -> Self:
         for path in self.path if isinstance(self.path, tuple) else (self.path,):
             found = self.format_of(path)
+            if found is None and (document := DOCUMENTS.get(suffix_of_content(path))):
+                raise conflict("path", f"{path.name} is {document}")
             if found is None:
                 raise conflict(
                     "path", f"{path.name} does not tell its format: add format: tsv, csv, jsonl, json or parquet"

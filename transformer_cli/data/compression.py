@@ -1,6 +1,7 @@
 """Read compressed files: gzip, bzip2, xz and zstd, recognised by their first bytes, not by their names."""
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
+from transformer_cli.config.corpora import suffix_of_content
+from transformer_cli.config.documents import DOCUMENTS, OFFICE_DOCUMENT, PDF, TRANSLATION_MEMORY
 from transformer_cli.errors import DataError
 
 Compression = Literal["gzip", "bzip2", "xz", "zstd"]
@@ -21,7 +24,9 @@ _BEGINNINGS: dict[bytes, Compression] = {
     b"\x28\xb5\x2f\xfd": "zstd",
 }
 # Archives are recognised as well: reading one as text would not reliably give a clear error.
-_ARCHIVES = {b"PK\x03\x04": "zip", b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!\x1a\x07": "rar"}
+_ZIP = b"PK\x03\x04"
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # Word and Excel before 2007
+_ARCHIVES = {_ZIP: "zip", b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!\x1a\x07": "rar"}
 _BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
 _LONGEST = 10  # bytes needed to recognise any of these
 _CHUNK = 1 << 16
@@ -30,11 +35,13 @@ _CHUNK = 1 << 16
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """Open a file for reading bytes, decompressed if it is compressed. DataError, also while reading, if the file
-    cannot be read, is an archive, or is damaged or truncated."""
+    cannot be read, is an archive or a document of another program, or is damaged or truncated."""
     found: Compression | None = None
     try:
         with path.open("rb") as file:
             beginning = file.peek(_LONGEST)
+            if document := _document(path, beginning):
+                raise DataError(f"{path} is {document}")
             for magic, name in _ARCHIVES.items():
                 if beginning.startswith(magic):
                     raise DataError(
@@ -56,6 +63,20 @@ def compression(beginning: bytes) -> Compression | None:
     if beginning[:3] == b"BZh" and beginning[4:10] in _BZIP2_BLOCKS:
         return "bzip2"
     return next((name for magic, name in _BEGINNINGS.items() if beginning.startswith(magic)), None)
+
+
+def _document(path: Path, beginning: bytes) -> str | None:
+    """What a file of another program is, and how to make text of it; None for text and other files."""
+    named = DOCUMENTS.get(suffix_of_content(path))
+    if beginning.startswith(_ZIP) and (b"[Content_Types].xml" in beginning or beginning[30:38] == b"mimetype"):
+        return named or OFFICE_DOCUMENT
+    if beginning.startswith(_OLE):
+        return named or OFFICE_DOCUMENT
+    if beginning.startswith(b"%PDF-"):
+        return PDF
+    xml = beginning[:1024].removeprefix(codecs.BOM_UTF8)
+    is_memory = xml.startswith(b"<?xml") and (b"<tmx" in xml or b"<xliff" in xml)
+    return TRANSLATION_MEMORY if is_memory or named == TRANSLATION_MEMORY else None
 
 
 def _decompressed(file: io.BufferedReader, found: Compression | None) -> BinaryIO:
