@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,45 @@ def test_a_byte_that_is_not_utf8_is_named_with_its_place_and_the_way_out() -> No
     assert "--errors replace" in message
 
 
+@pytest.mark.parametrize(
+    ("encoding", "text", "told"),
+    [
+        ("gb18030", "今天天气很好，我和朋友们一起去了公园。他说这是他的书。", "It looks like GB18030: "),
+        ("big5", "今天天氣很好，我和朋友們一起去了公園。他說這是他的書。", "It looks like BIG5: "),
+        ("shift_jis", "今日は天気がいいので、友達と公園に行きました。", "It looks like SHIFT_JIS: "),
+        ("euc-jp", "今日は天気がいいので、友達と公園に行きました。", "It looks like EUC-JP: "),
+        ("cp949", "오늘은 날씨가 좋아서 친구와 함께 공원에 갔습니다.", "It looks like CP949: "),
+        ("cp1251", "Сегодня хорошая погода, и мы пошли в парк.", "It is perhaps CP1251: "),
+        ("cp1252", "Die Bären möchten über die Straße gehen.", "It is perhaps CP1252: "),
+        ("gb18030", "我的", "It is perhaps GB18030: "),
+    ],
+)
+def test_the_likely_encoding_is_named_with_the_command_that_converts_it(encoding: str, text: str, told: str) -> None:
+    message = refusal(b"fine\n" + f"{text}\nand more\n".encode(encoding))
+    assert f"{told}convert the file (iconv -f {told.split()[-1][:-1]} -t UTF-8 FILE > NEW)" in message
+
+
+def test_a_bad_byte_in_utf8_is_no_other_encoding() -> None:
+    message = refusal("Die Bären\n".encode() + b"M\xfcnchen\n" + "über die Straße\n".encode())
+    assert "Correct the line, or convert the file if all of it is in another encoding (iconv -f ENCODING" in message
+
+
+def test_a_long_file_that_is_not_utf8_is_refused_at_once() -> None:
+    stream = io.BytesIO("Die Bären möchten über die Straße gehen.\n".encode("cp1252") * 1_000_000)
+    started = time.monotonic()
+    with pytest.raises(DataError, match="CP1252"):
+        list(lines_of(stream, "input"))
+    assert time.monotonic() - started < 1
+
+
+def test_the_rest_of_a_pipe_is_not_waited_for() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as stream, os.fdopen(writing, "wb", buffering=0) as pipe:
+        pipe.write("Straße\n".encode("cp1252"))
+        with pytest.raises(DataError, match="It is perhaps CP1252"):
+            list(lines_of(stream, "standard input"))
+
+
 def test_replace_keeps_the_line_and_counts_it(caplog: pytest.LogCaptureFixture) -> None:
     replaced = lines_of(io.BytesIO(b"a\nM\xfcn\xfc\nb\n"), "input", errors="replace")
     assert list(replaced) == ["a", "M\ufffdn\ufffd", "b"]
@@ -100,6 +140,12 @@ def test_replace_keeps_the_line_and_counts_it(caplog: pytest.LogCaptureFixture) 
 @pytest.mark.parametrize("text", ["Ein Hund rennt.\nUnd eine Katze.\n", "\nEin Hund rennt.\n"])
 def test_utf16_and_utf32_are_refused_by_name_with_and_without_a_mark(encoding: str, named: str, text: str) -> None:
     assert named in refusal(text.encode(encoding))
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16", "UTF-16LE", "UTF-16BE", "UTF-32", "UTF-32LE", "UTF-32BE"])
+@pytest.mark.parametrize("text", ["Ein Hund rennt.\nUnd eine Katze.\n", "\nEin Hund rennt.\n"])
+def test_the_command_that_converts_utf16_names_its_form(encoding: str, text: str) -> None:
+    assert f"(iconv -f {encoding} -t UTF-8 FILE > NEW)" in refusal(text.encode(encoding))
 
 
 def test_utf16_is_refused_under_replace_too() -> None:

@@ -231,6 +231,7 @@ def test_what_cannot_be_read_is_an_error_and_what_stands_before_it_is_looked_at(
     assert report.pairs == 52
     assert [(f.level, f.kind) for f in report.findings] == [("error", "unreadable"), ("warning", "controls")]
     assert "a.ru, line 52: byte 1 of the line is 0xFF" in report.findings[0].words
+    assert report.findings[0].words.endswith(". Only what stands before was examined: 51 lines")
     replaced = report_of([one, two], errors="replace")
     assert replaced.pairs == 53
     assert found(replaced)["replaced"] == (1, 52)

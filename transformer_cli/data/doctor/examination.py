@@ -147,7 +147,8 @@ class _Examiner:
                     self._count(part, record, "duplicates", "duplicates of earlier pairs")
             self._progress.advance(len(chunk))
         if records.error is not None:
-            raise records.error
+            examined = f"{len(lengths[0]):,} {part.unit}{'' if len(lengths[0]) == 1 else 's'}"
+            raise DataError(f"{records.error}. Only what stands before was examined: {examined}") from records.error
         if shift := find_shift(*lengths):
             self._report.findings.append(_in_words(shift, part, len(lengths[0])))
 
