@@ -83,6 +83,19 @@ def test_bytes_that_are_not_utf8_are_an_error_unless_they_may_be_replaced(
     assert cli("data", "check", tmp_path / "config.yaml").stdout == replaced.stdout
 
 
+def test_pairs_with_bytes_that_are_not_utf8_are_not_in_the_copies(
+    cli: Command, files: tuple[str, Path, str, Path], tmp_path: Path
+) -> None:
+    files[1].write_bytes(files[1].read_bytes().replace(b"sentence 6", b"sentence \xff"))
+    done = cli("data", "check", *files, "--errors", "replace", "--fix", tmp_path / "new")
+    assert done.stdout.splitlines()[-3:-1] == [
+        "train: 9 pairs written, 0 lines changed",
+        "          1  left out, with bytes that are not UTF-8",
+    ]
+    assert "\ufffd" not in (tmp_path / "new" / "train.en").read_text("utf-8")
+    assert "предложение 6" not in (tmp_path / "new" / "train.ru").read_text("utf-8")
+
+
 def test_cleaned_copies_are_written_and_named_as_a_configuration_has_them(
     cli: Command, files: tuple[str, Path, str, Path], tmp_path: Path
 ) -> None:

@@ -16,6 +16,9 @@ from transformer_cli.data.lines import Errors
 from transformer_cli.data.tokenizer import canonical
 from transformer_cli.errors import ConfigError, DataError
 
+LEFT_OUT = {"not_utf8": "with bytes that are not UTF-8", **REASONS}
+"""Why pairs are left out of a copy, each reason in words that follow a count."""
+
 
 @dataclass
 class Cleaned:
@@ -26,7 +29,7 @@ class Cleaned:
     changed: int = 0
     """Number of lines changed, on both sides together; lines of pairs left out are counted too."""
     left_out: dict[str, int] = field(default_factory=dict)
-    """Number of pairs left out, by reason, a key of REASONS."""
+    """Number of pairs left out, by reason, a key of LEFT_OUT."""
     written: int = 0
     """Number of pairs written."""
 
@@ -46,7 +49,8 @@ def write_cleaned(
     errors: Errors,
 ) -> dict[str, list[Cleaned]]:
     """Write a cleaned copy of each corpus, except in sets whose report has errors. From the set `train`, pairs with an
-    empty side and those that any filter of `data.filters` rejects are left out; from the evaluation sets, none.
+    empty side and those that any filter of `data.filters` rejects are left out; from the evaluation sets, none. If
+    `errors` is `replace`, pairs with U+FFFD are left out of all sets, as nobody can tell what stood there.
 
     ConfigError if the folder exists and is not empty.
     """
@@ -69,12 +73,15 @@ def write_cleaned(
             stem = name if len(corpora) == 1 else f"{name}.{number}"
             source, target = _suffixes(corpus, languages)
             cleaned = Cleaned(folder / f"{stem}.{source}", folder / f"{stem}.{target}")
-            pairs = _repaired(read_corpus(corpus, errors), cleaned)
+            pairs = read_corpus(corpus, errors)
+            if errors == "replace":
+                pairs = _readable(pairs, cleaned)
+            pairs = _repaired(pairs, cleaned)
             counts = FilterCounts()
             if name == TRAIN:
                 pairs = drop_chosen(drop_empty(pairs, counts), data, evaluated, seen, counts)
             _write(pairs, cleaned)
-            cleaned.left_out = {reason: count for reason in REASONS if (count := getattr(counts, reason))}
+            cleaned.left_out |= {reason: count for reason in REASONS if (count := getattr(counts, reason))}
             done[name].append(cleaned)
     return done
 
@@ -94,6 +101,14 @@ def _language_of(files: Path | tuple[Path, ...]) -> str:
     first = files if isinstance(files, Path) else next(iter(files), Path())
     suffix = language_suffix(first)
     return suffix if re.match(LANGUAGE_TAG, suffix) else ""
+
+
+def _readable(pairs: Iterable[Pair], cleaned: Cleaned) -> Iterator[Pair]:
+    for pair in pairs:
+        if "\ufffd" in pair.source or "\ufffd" in pair.target:
+            cleaned.left_out["not_utf8"] = cleaned.left_out.get("not_utf8", 0) + 1
+        else:
+            yield pair
 
 
 def _repaired(pairs: Iterable[Pair], cleaned: Cleaned) -> Iterator[Pair]:

@@ -7,8 +7,7 @@ from typing import Any
 
 from transformer_cli.config.paths import path_as_yaml
 from transformer_cli.data.doctor.examination import Finding, SetReport, SideSize
-from transformer_cli.data.doctor.repair import Cleaned
-from transformer_cli.data.filters import REASONS
+from transformer_cli.data.doctor.repair import LEFT_OUT, Cleaned
 
 
 def in_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
@@ -32,7 +31,7 @@ def repair_in_lines(
             yield f"{name}: not written, for its errors cannot be put right here"
         for cleaned in done.get(name, ()):
             yield f"{name}: {cleaned.written:,} pairs written, {cleaned.changed:,} lines changed"
-            yield from (f"  {count:>9,}  left out, {REASONS[reason]}" for reason, count in cleaned.left_out.items())
+            yield from (f"  {count:>9,}  left out, {LEFT_OUT[reason]}" for reason, count in cleaned.left_out.items())
             source, target = (path_as_yaml(path, folder) for path in (cleaned.source, cleaned.target))
             yield f"  {{source: {source}, target: {target}}}"
 
