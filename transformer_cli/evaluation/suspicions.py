@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from transformer_cli.data.alignment import Shift, find_shift
+from transformer_cli.data.doctor.characters import escapes
 from transformer_cli.data.scripts import Scripts, expected_scripts, in_other_script, script_of
 from transformer_cli.evaluation.scores import Measure
 
@@ -19,7 +20,6 @@ _BY_SPACES = ("13a", "intl")  # tokenizers of BLEU
 _WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 _TOKENISED = re.compile(r" \.\s*$| @-@ ")
 _SUBWORD = re.compile(r"\u2581|@@(?= |$)")
-_ESCAPE = re.compile(r"&(?:quot|apos|amp|lt|gt|nbsp|#\d+|#x[0-9a-fA-F]+);")
 
 _Lines = Sequence[str]
 
@@ -77,7 +77,7 @@ def _not_plain(what: str, lines: _Lines, tokenize: str) -> Iterator[str]:
         )
     if found := _share(lines, _SUBWORD.search, _FEW):
         yield f"the {what} look cut into subwords: {found} hold \u2581 or @@. Put the pieces together before scoring"
-    if found := _share(lines, _ESCAPE.search, _FEW):
+    if found := _share(lines, lambda line: any(escapes(line)), _FEW):
         yield f"the {what} hold HTML escapes such as &quot; in {found}. Turn them into characters on both sides"
 
 
