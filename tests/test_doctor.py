@@ -204,6 +204,12 @@ def test_pairs_that_are_surely_over_max_length_are_told_of_training_alone(tmp_pa
     assert all(finding.kind != "too_long" for finding in found["valid"].findings)
 
 
+def test_lines_that_no_sentence_fills_are_told(tmp_path: Path) -> None:
+    pairs = [("one", "раз"), ("word " * 2000, "слово " * 1600), ("word " * 2000 + "!", "слово " * 1600)]
+    (long,) = report_of([corpus(tmp_path, "train", pairs)]).findings
+    assert (long.words, long.count, long.side, long.line) == ("lines of over 10,000 characters", 1, "source", 3)
+
+
 def test_duplicates_are_found_across_corpora_and_chunks(tmp_path: Path) -> None:
     pairs = clean(12_000)
     report = report_of([corpus(tmp_path, "a", pairs), corpus(tmp_path, "b", [("new", "новый"), pairs[5]])])

@@ -23,6 +23,7 @@ from transformer_cli.errors import DataError
 from transformer_cli.log import Progress
 
 USUAL_RATIO = 3.0  # ratio of lengths above which a pair is reported
+_LONGEST = 10_000  # characters of a line; a longer one is a whole text, or has lost its line ends
 TRAIN = "train"
 SideName = Literal["source", "target"]
 _CHUNK = 10_000  # records examined at a time
@@ -157,6 +158,8 @@ class _Examiner:
         size.words += len(text.split())
         size.characters += len(text)
         size.longest = max(size.longest, len(text))
+        if len(text) > _LONGEST:
+            self._count(part, record, "long", f"lines of over {_LONGEST:,} characters", side)
         for kind, place in flaws(text):
             self._count(part, record, kind, FLAWS[kind], side, place)
         if in_other_script(text, self._scripts[index]):
