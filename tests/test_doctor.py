@@ -328,8 +328,32 @@ def test_a_set_with_errors_is_not_written(tmp_path: Path) -> None:
     done = cleaned(tmp_path / "new", sets)
     assert list(done) == ["valid"]
     lines = list(repair_in_lines(done, examine(sets, LANGUAGES), None))
-    assert lines[0] == "train: not written, for its errors cannot be put right here"
-    assert lines[1] == "valid: 5 pairs written, 0 lines changed"
+    assert lines[:2] == [
+        "train: not written, for its errors need a person: correct them in its files, and run this again",
+        "valid: 5 pairs written, 0 lines changed",
+    ]
+
+
+def test_a_text_that_is_shifted_leaves_no_empty_folder_and_says_what_to_look_for(tmp_path: Path) -> None:
+    sources, targets = map(list, zip(*clean(3000), strict=True))
+    del targets[1499]
+    sets: dict[str, list[AnyCorpus]] = {"train": [corpus(tmp_path, "a", list(zip(sources, targets, strict=False)))]}
+    done = cleaned(tmp_path / "new", sets)
+    assert not (tmp_path / "new").exists()
+    assert list(repair_in_lines(done, examine(sets, LANGUAGES), None))[1:] == [
+        "  where the sides are shifted, a line is missing or there twice, near the first line named"
+    ]
+
+
+def test_one_of_each_is_told_in_the_singular(tmp_path: Path) -> None:
+    sets: dict[str, list[AnyCorpus]] = {"train": [corpus(tmp_path, "a", [("I ", "Я")])]}
+    report = examine(sets, LANGUAGES)
+    assert list(in_lines(report))[:2] == [
+        "train: 1 pair",
+        "  source   1 word, 2 characters; 2.0 characters a line, 2 in the longest",
+    ]
+    done = cleaned(tmp_path / "new", sets)
+    assert next(repair_in_lines(done, report, None)) == "train: 1 pair written, 1 line changed"
 
 
 @pytest.mark.parametrize(

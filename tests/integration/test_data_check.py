@@ -145,7 +145,8 @@ def test_the_entry_of_a_copy_is_right_where_it_is_pasted(
     ("words", "message"),
     [
         ([], "nothing to check"),
-        (["--source", "a"], "nothing to check"),
+        (["--source", "a"], "--target is missing"),
+        (["--target", "a"], "--source is missing"),
         (["c.yaml", "--source", "a"], "a configuration names the files and languages"),
         (["no.yaml"], "no.yaml: no such file"),
         (["--source", "a", "--target", "b", "--source-lang", "x y"], "--source-lang must be a language tag"),

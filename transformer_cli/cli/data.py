@@ -52,8 +52,10 @@ def check(
         if any((source, target, source_lang, target_lang)):
             raise ConfigError("a configuration names the files and languages: give it, or --source and --target")
         sets, languages, errors, max_length = _of_config(config, errors)
-    elif source is None or target is None:
+    elif source is None and target is None:
         raise ConfigError("nothing to check: give a configuration, or --source and --target")
+    elif source is None or target is None:
+        raise ConfigError(f"--{'source' if source is None else 'target'} is missing: name the files of both sides")
     else:
         from transformer_cli.config.schema import Corpus
 

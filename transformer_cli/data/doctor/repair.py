@@ -56,8 +56,9 @@ def write_cleaned(
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"--fix {folder}: it exists and is not an empty folder: choose another")
-    folder.mkdir(parents=True, exist_ok=True)
     usable = {name: corpora for name, corpora in sets.items() if not reports[name].errors}
+    if usable:
+        folder.mkdir(parents=True, exist_ok=True)
     evaluated = {
         canonical(repaired(pair.source))
         for name, corpora in usable.items()

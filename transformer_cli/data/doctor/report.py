@@ -28,9 +28,11 @@ def repair_in_lines(
     folder = config and config.parent
     for name in reports:
         if name not in done:
-            yield f"{name}: not written, for its errors cannot be put right here"
+            yield f"{name}: not written, for its errors need a person: correct them in its files, and run this again"
+            if any(finding.kind == "shift" for finding in reports[name].findings):
+                yield "  where the sides are shifted, a line is missing or there twice, near the first line named"
         for cleaned in done.get(name, ()):
-            yield f"{name}: {cleaned.written:,} pairs written, {cleaned.changed:,} lines changed"
+            yield f"{name}: {_plural(cleaned.written, 'pair')} written, {_plural(cleaned.changed, 'line')} changed"
             yield from (f"  {count:>9,}  left out, {LEFT_OUT[reason]}" for reason, count in cleaned.left_out.items())
             source, target = (path_as_yaml(path, folder) for path in (cleaned.source, cleaned.target))
             yield f"  {{source: {source}, target: {target}}}"
@@ -54,8 +56,8 @@ def as_plain(reports: Mapping[str, SetReport], done: Mapping[str, Sequence[Clean
 def _size(size: SideSize, pairs: int) -> str:
     each = size.characters / max(pairs, 1)
     return (
-        f"{size.words:,} words, {size.characters:,} characters; {each:.1f} characters a line, {size.longest:,} in the "
-        "longest"
+        f"{_plural(size.words, 'word')}, {_plural(size.characters, 'character')}; {each:.1f} characters a line, "
+        f"{size.longest:,} in the longest"
     )
 
 
