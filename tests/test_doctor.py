@@ -204,6 +204,35 @@ def test_pairs_that_are_surely_over_max_length_are_told_of_training_alone(tmp_pa
     assert all(finding.kind != "too_long" for finding in found["valid"].findings)
 
 
+def test_a_tokenised_text_in_a_language_without_spaces_is_told(tmp_path: Path) -> None:
+    plain = [(f"one {i}", f"我们 在 1.3 版中 {i} 次") for i in range(5)]
+    tokenised = [(f"one more {i}", f"我们 一起 去 了 公园 。 {i}") for i in range(7)]
+    found = examine({"train": [corpus(tmp_path, "a", plain + tokenised)]}, ("en", "zh"))["train"].findings
+    assert [(f.kind, f.count, f.side, f.line) for f in found] == [("tokenised", 7, "target", 6)]
+    assert found[0].words.startswith("lines tokenised, with spaces between words: ")
+    few = [*plain, *(pair for i in range(2) for pair in [*plain, tokenised[i]])]
+    found = examine({"train": [corpus(tmp_path, "b", few)]}, ("en", "zh"))["train"].findings
+    assert [f.kind for f in found] == ["duplicates"]
+
+
+@pytest.mark.parametrize(
+    ("name", "languages", "kinds"),
+    [
+        ("tanaka-ja-en", ("ja", "en"), {"tokenised"}),
+        ("mix-zh-en", ("zh", "en"), set()),
+        ("tatoeba-zh-en", ("zh", "en"), set()),
+    ],
+)
+def test_of_real_texts_only_the_tokenised_one_is_told_to_be(
+    name: str, languages: tuple[str, str], kinds: set[str]
+) -> None:
+    if not (DATA / name).is_dir():
+        pytest.skip(f"{name} is not here")
+    text = Corpus(source=DATA / name / f"valid.{languages[0]}", target=DATA / name / f"valid.{languages[1]}")
+    found = examine({"train": [text]}, languages)["train"].findings
+    assert {finding.kind for finding in found} & {"tokenised"} == kinds
+
+
 def test_lines_that_no_sentence_fills_are_told(tmp_path: Path) -> None:
     pairs = [("one", "раз"), ("word " * 2000, "слово " * 1600), ("word " * 2000 + "!", "слово " * 1600)]
     (long,) = report_of([corpus(tmp_path, "train", pairs)]).findings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer_cli.data.scripts import expected_scripts, in_other_script, script_of
+from transformer_cli.data.scripts import expected_scripts, has_spaced_words, in_other_script, script_of
 
 
 @pytest.mark.parametrize(
@@ -83,3 +83,19 @@ def test_four_letters_of_another_script_to_one_are_still_right_and_five_are_not(
     chinese = expected_scripts("zh")
     assert not in_other_script("中" + "b" * 16, chinese)
     assert in_other_script("中" + "b" * 17, chinese)
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "spaced"),
+    [
+        ("zh", "我们 一起 去 了 公园 。", True),
+        ("zh", "我们一起去了公园。", False),
+        ("zh", "我们在 Django 1.3 中使用 Python 和 SQL 。", False),
+        ("ja", "多く の 動物 が 人間 に よ っ て 滅ぼ さ れ た 。", True),
+        ("ja", "多くの動物が 人間によって滅ぼされた。", False),
+        ("th", "ฉัน ไป ที่ สวน กับ เพื่อน", True),
+        ("th", "ฉันไปที่สวนกับเพื่อน วันนี้อากาศดีมาก", False),
+    ],
+)
+def test_words_with_spaces_between_them_are_seen_in_languages_without(language: str, text: str, spaced: bool) -> None:
+    assert has_spaced_words(text, expected_scripts(language)) is spaced

@@ -17,7 +17,12 @@ def base_language(tag: str) -> str:
 
 def separator(tag: str) -> str:
     """The text between two sentences: a space, or nothing in a language without spaces."""
-    return "" if base_language(tag) in _WITHOUT_SPACES else " "
+    return " " if has_spaces(tag) else ""
+
+
+def has_spaces(tag: str) -> bool:
+    """Whether a language is written with spaces between words."""
+    return base_language(tag) not in _WITHOUT_SPACES
 
 
 def has_thousands_of_characters(tag: str) -> bool:

@@ -80,6 +80,24 @@ def in_other_script(text: str, expected: Scripts) -> bool:
     return wrong > _FOREIGN * right
 
 
+def has_spaced_words(text: str, scripts: Scripts) -> bool:
+    """Whether a text in a language without spaces has one between almost any two words, as a tokeniser writes it: more
+    than one per six characters, each between two letters of the scripts."""
+    spaces = text.count(" ")
+    if 6 * spaces <= len(text) - spaces:
+        return False
+    neighbours = zip(text, text[1:], text[2:], strict=False)
+    between = sum(
+        space == " " and _is_letter_of(before, scripts) and _is_letter_of(after, scripts)
+        for before, space, after in neighbours
+    )
+    return 6 * between > len(text) - spaces
+
+
+def _is_letter_of(character: str, scripts: Scripts) -> bool:
+    return script_of(character) in scripts or unicodedata.category(character).startswith("M")
+
+
 @cache
 def script_of(character: str) -> str:
     """The script of a letter; empty for other characters and for letters without a script."""

@@ -17,9 +17,10 @@ from transformer_cli.data.doctor.characters import FLAWS, flaws, is_decomposed
 from transformer_cli.data.filters import SeenPairs, has_equal_sides, length_ratio
 from transformer_cli.data.formats import Record
 from transformer_cli.data.lines import Errors
-from transformer_cli.data.scripts import expected_scripts, in_other_script
+from transformer_cli.data.scripts import expected_scripts, has_spaced_words, in_other_script
 from transformer_cli.data.tokenizer import canonical, is_blank
 from transformer_cli.errors import DataError
+from transformer_cli.languages import has_spaces
 from transformer_cli.log import Progress
 
 USUAL_RATIO = 3.0  # ratio of lengths above which a pair is reported
@@ -33,6 +34,7 @@ _SPELLINGS = {
     True: "lines not in composed form (NFC)",
     False: "lines in composed form (NFC)",
 }
+_TOKENISED = "lines tokenised, with spaces between words: a model trained on them expects and writes such spaces"
 
 
 @dataclass
@@ -112,6 +114,7 @@ class _Examiner:
         self._name, self._languages, self._evaluated, self._progress = name, languages, evaluated, progress
         self._max_length = max_length
         self._scripts = expected_scripts(languages[0]), expected_scripts(languages[1])
+        self._without_spaces = not has_spaces(languages[0]), not has_spaces(languages[1])
         self._seen = SeenPairs()
         self._report = SetReport()
         self._counted: dict[tuple[str, str, str, str | None], Finding] = {}
@@ -147,11 +150,20 @@ class _Examiner:
                 if not _is_empty(record):
                     self._count(part, record, "duplicates", "duplicates of earlier pairs")
             self._progress.advance(len(chunk))
+        self._forget_few_tokenised(part, len(lengths[0]))
         if records.error is not None:
             examined = f"{len(lengths[0]):,} {part.unit}{'' if len(lengths[0]) == 1 else 's'}"
             raise DataError(f"{records.error}. Only what stands before was examined: {examined}") from records.error
         if shift := find_shift(*lengths):
             self._report.findings.append(_in_words(shift, part, len(lengths[0])))
+
+    def _forget_few_tokenised(self, part: FileRecords, lines: int) -> None:
+        """Drop the count of tokenised lines where they are not most of a file, as some plain lines look like them."""
+        for file, side in ((part.source, "source"), (part.target, "target")):
+            key = ("tokenised", _TOKENISED, file, side)
+            found = self._counted.get(key)
+            if found is not None and 2 * (found.count or 0) <= lines:
+                del self._counted[key]
 
     def _side(self, part: FileRecords, record: Record, side: SideName, text: str) -> None:
         size, index = getattr(self._report, side), ("source", "target").index(side)
@@ -165,6 +177,8 @@ class _Examiner:
         if in_other_script(text, self._scripts[index]):
             words = f"lines in a script that the language {self._languages[index]} is not written in"
             self._count(part, record, "script", words, side)
+        if self._without_spaces[index] and has_spaced_words(text, self._scripts[index]):
+            self._count(part, record, "tokenised", _TOKENISED, side)
         if (decomposed := is_decomposed(text)) is not None:
             self._count(part, record, "spelling", _SPELLINGS[decomposed], side)
 
