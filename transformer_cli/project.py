@@ -1,7 +1,6 @@
 """`init`: a folder with a configuration, from a template with its own text or for the user's own files."""
 
 import json
-import os
 import random
 import re
 from array import array
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from transformer_cli.config.load import load_config
+from transformer_cli.config.paths import path_as_yaml
 from transformer_cli.config.recipes import recipe_for, vocabulary_for
 from transformer_cli.config.schema import Corpus
 from transformer_cli.data.alignment import find_shift
@@ -256,18 +256,7 @@ def _run_name(folder: Path) -> str:
 
 
 def _as_yaml(files: Files, folder: Path) -> str:
-    return f"{{source: {_path_as_yaml(files.source, folder)}, target: {_path_as_yaml(files.target, folder)}}}"
-
-
-def _path_as_yaml(path: Path, folder: Path) -> str:
-    """A relative path where the file lies in the folder or beside it, so that both can be moved together; else an
-    absolute one."""
-    path, folder = path.resolve(), folder.resolve()
-    if path.is_relative_to(folder.parent):
-        shown = os.path.relpath(path, folder)
-    else:
-        shown = str(path)
-    return shown if re.fullmatch(r"[\w./-]+", shown, re.ASCII) else json.dumps(shown, ensure_ascii=False)
+    return f"{{source: {path_as_yaml(files.source, folder)}, target: {path_as_yaml(files.target, folder)}}}"
 
 
 def _make(folder: Path) -> None:

@@ -115,8 +115,8 @@ def test_a_language_that_no_suffix_tells_is_asked_for(cli: Command, tmp_path: Pa
             "is a table, and init takes two files with a sentence in each line: write its columns to such files",
         ),
         ("my.csv.gz", "is a table"),
-        ("my.tmx", "is no plain text: save it as text in UTF-8, with a sentence in each line"),
-        ("my.docx", "is no plain text"),
+        ("my.tmx", "is a translation memory in XML: export it as tab-separated text"),
+        ("my.docx", "is a Word document: save it as plain text (UTF-8)"),
     ],
 )
 def test_a_file_that_is_no_lines_of_text_is_refused_by_its_suffix(

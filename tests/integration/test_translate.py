@@ -83,6 +83,15 @@ def test_the_model_file_alone_is_enough(cli: Command, trained: Path, tmp_path: P
     assert cli("translate", alone, "di fo").stdout == cli("translate", trained, "di fo").stdout
 
 
+def test_the_name_of_a_file_is_translated_with_a_warning(cli: Command, trained: Path, tmp_path: Path) -> None:
+    file = tmp_path / "my text.en"
+    file.write_text("ba\n")
+    done = cli("translate", trained, "ba", file, "x" * 1000)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3)
+    assert done.stderr.count("is a file, and its name is translated") == 1
+    assert f"for its lines give --input '{file}'\n" in done.stderr
+
+
 def test_what_looks_like_an_option_is_text_behind_two_dashes(cli: Command, trained: Path) -> None:
     done = cli("translate", trained, "--", "-x", "--help", "ba; $(ce) '\"\\")
     assert done.returncode == 0

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from transformer_cli.project import Files
 
 # Suffixes that look like language tags but are not.
-_NO_LANGUAGE = {"src", "tgt", "trg", "txt", "raw", "tok", "bpe", "ref", "hyp", "in", "out", "utf8", "dev", "train"}
+_NO_LANGUAGE = {
+    "src", "tgt", "trg", "txt", "raw", "tok", "bpe", "ref", "hyp", "in", "out", "utf8", "dev", "train", "xml", "rtf",
+}  # fmt: skip
 _TABLES = {"tsv", "csv", "json", "jsonl", "parquet"}
-_NO_TEXT = {"tmx", "xml", "xlf", "xliff", "sdlxliff", "html", "pdf", "doc", "docx", "odt", "rtf", "xls", "xlsx", "ods"}
 
 
 def init(
@@ -95,6 +96,7 @@ def _both(split: str, source: Path | None, target: Path | None) -> "Files | None
 def _refuse_unless_lines(path: Path) -> None:
     """ConfigError for a file whose suffix says that it is no text with a sentence in each line."""
     from transformer_cli.config.corpora import language_suffix
+    from transformer_cli.config.documents import DOCUMENTS
 
     suffix = language_suffix(path)
     if suffix in _TABLES:
@@ -103,8 +105,8 @@ def _refuse_unless_lines(path: Path) -> None:
             "files (of tab-separated text, cut -f 1 and cut -f 2 do that), or name the table in a configuration of "
             "your own as an entry {path: FILE, source_field: 1, target_field: 2}"
         )
-    if suffix in _NO_TEXT:
-        raise ConfigError(f"{path} is no plain text: save it as text in UTF-8, with a sentence in each line")
+    if document := DOCUMENTS.get(f".{suffix}"):
+        raise ConfigError(f"{path} is {document}")
 
 
 def _language(option: str, given: str | None, path: Path) -> str:
