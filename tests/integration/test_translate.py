@@ -89,7 +89,7 @@ def test_the_name_of_a_file_is_translated_with_a_warning(cli: Command, trained: 
     done = cli("translate", trained, "ba", file, "x" * 1000)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 3)
     assert done.stderr.count("is a file, and its name is translated") == 1
-    assert f"for its lines give --input '{file}'\n" in done.stderr
+    assert f"warning: {file} is a file, and its name is translated: for its lines give --input FILE\n" in done.stderr
 
 
 def test_what_looks_like_an_option_is_text_behind_two_dashes(cli: Command, trained: Path) -> None:

@@ -15,8 +15,6 @@ BeamSize = Annotated[int | None, typer.Option(help="Hypotheses kept alive; 1 is 
 LengthPenalty = Annotated[
     float | None,
     typer.Option(
-        min=0.0,
-        max=10.0,
         help="Alpha in score = log-probability / lp(n); n counts the pieces and the end symbol. 0 leaves the "
         "log-probability, a larger alpha favours longer translations.",
         show_default=False,

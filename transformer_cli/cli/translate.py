@@ -1,7 +1,6 @@
 """`transformer-cli translate`."""
 
 import os
-import shlex
 from collections.abc import Iterable, Mapping
 from itertools import repeat
 from pathlib import Path
