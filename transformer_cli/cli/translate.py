@@ -183,9 +183,7 @@ def translate(
     if engine == "ctranslate2":
         translator = _with_ctranslate2(translator, run, precision, decoding, output_format == "jsonl")
     for word in filter(os.path.isfile, words):
-        LOGGER.warning(
-            "%s is a file, and its name is translated: for its lines give --input %s", word, shlex.quote(word)
-        )
+        LOGGER.warning("%s is a file, and its name is translated: for its lines give --input FILE", word)
     if at_terminal:
         LOGGER.info("Type a sentence and press Enter; end with Ctrl-D. (--help shows other ways.)")
     sentences = iter(words) if words else streams.input_lines(source, errors)
