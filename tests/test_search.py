@@ -182,6 +182,12 @@ def test_a_limit_of_one_gives_one_piece_or_the_empty_translation() -> None:
     assert [(h.ids, h.n, h.truncated) for h in found] == [((), 1, False), ((A,), 1, True), ((B,), 1, True)]
 
 
+def test_a_limit_that_is_never_reached_takes_no_memory() -> None:
+    table = written_table({(A,) * n: {A: 1, EOS: 1} for n in range(30)} | {(A,) * 30: {EOS: 1}})
+    [found] = search(table, [10**13], beam=3, n_best=3)  # 80 terabytes of pieces
+    assert [h.ids for h in found] == [(), (A,), (A, A)]
+
+
 def test_a_first_piece_that_is_the_end_symbol_gives_the_empty_translation() -> None:
     [[found]] = search(written_table({(): {EOS: 0.9, A: 0.1}}), [5], beam=1)
     assert (found.ids, found.n, found.truncated) == ((), 1, False)
