@@ -22,9 +22,7 @@ from transformer_cli.data.batching import (
     Indices,
     Update,
     cut,
-    group_size,
     joined_groups,
-    largest_batch,
     make_batch,
     micro_batches,
     pad_sequences,
@@ -289,39 +287,6 @@ def test_an_update_takes_groups_until_the_next_does_not_fit(
     for update, following in pairwise(updates):
         taken = sum(takes(dataset, group, batch_type) for group in [*update, following[0]])
         assert taken > update_size
-
-
-@given(lengths, st.integers(1, 200), st.integers(1, 100), st.integers(1, 3), batch_types)
-def test_no_micro_batch_has_more_cells_than_the_largest_batch(
-    lengths: list[tuple[int, int]], update_size: int, batch_size: int, processes: int, batch_type: BatchType
-) -> None:
-    dataset = dataset_of([s for s, _ in lengths], [t for _, t in lengths])
-    size = group_size(update_size, batch_type)
-    for update in plan_epoch(dataset, update_size, batch_type, seed=1, epoch=0):
-        for groups, most in ((update, size), (joined_groups(update, dataset, batch_size, batch_type), batch_size)):
-            largest = dataset.cells(largest_batch(dataset, min(most, batch_size), batch_type))
-            parts = micro_batches(groups, dataset, batch_size, batch_type, processes)
-            assert max(map(dataset.cells, parts)) <= largest
-
-
-@pytest.mark.parametrize(
-    ("size", "batch_type", "batch"),
-    [
-        (100, "tokens", [0, 1]),  # 2 x 50 cells; one of 60 would have 60, and four of 21 have 84
-        (84, "tokens", [3, 4, 2, 5]),
-        (60, "tokens", [6]),  # longer than three of 20
-        (10, "tokens", [6]),  # more than the size, for there is nothing smaller of that length
-        (3, "sentences", [0, 1, 6]),
-        (99, "sentences", [3, 4, 2, 5, 0, 1, 6]),
-    ],
-)
-def test_the_largest_batch_of_a_few_pairs(size: int, batch_type: BatchType, batch: list[int]) -> None:
-    dataset = dataset_of([49, 49, 20, 9, 19, 5, 3], [3, 49, 3, 19, 19, 20, 59])
-    assert largest_batch(dataset, size, batch_type).tolist() == batch
-
-
-def test_nothing_is_the_largest_batch_of_nothing() -> None:
-    assert largest_batch(dataset_of([], []), 100, "tokens").tolist() == []
 
 
 def test_a_plan_is_a_sequence_of_updates() -> None:

@@ -206,12 +206,12 @@ def test_a_run_is_trained_by_one_process_at_a_time(run: RunDir) -> None:
 def test_only_a_folder_that_was_made_to_be_locked_and_stays_empty_is_removed(
     tmp_path: Path, config: Config, is_new: bool
 ) -> None:
-    run = RunDir(tmp_path / "run")
+    run = RunDir(tmp_path / "runs" / "run")
     if not is_new:
-        run.path.mkdir()
+        run.path.mkdir(parents=True)
     with run.locked():
         pass
-    assert run.path.exists() != is_new
+    assert run.path.exists() == run.path.parent.exists() != is_new
     with run.locked():
         run.create(config, {})
     assert run.config.exists()

@@ -197,7 +197,9 @@ def test_what_is_no_language_tag_is_refused(tag: str) -> None:
         DataConfig(source_lang=tag)
 
 
-@pytest.mark.parametrize("name", ["", ".hidden", "-x", "a/b", "a b", "..", "a\n", "a\0", "a\u00a0b", "a$b", "x" * 101])
+@pytest.mark.parametrize(
+    "name", ["", ".hidden", "-x", "a/b", "a b", "..", "a\n", "a\0", "a\u00a0b", "a$b", "a\u200bb", "汉" * 67, "x" * 101]
+)
 def test_a_name_that_is_no_plain_file_name_is_refused(name: str) -> None:
     with pytest.raises(ValidationError):
         Config(name=name)

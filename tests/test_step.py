@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.config.schema import ModelConfig, TrainingConfig
-from transformer_cli.data.batching import Batch, Update, largest_batch, make_batch, micro_batches, plan_epoch
+from transformer_cli.data.batching import Batch, Update, make_batch, micro_batches, plan_epoch
 from transformer_cli.data.dataset import Sequences, TokenDataset
 from transformer_cli.data.tokenizer import PAD
 from transformer_cli.device import Precision
@@ -415,7 +415,7 @@ def test_a_single_pair_that_does_not_fit_is_an_error_that_names_its_length(monke
     one = updater(batch_size=BATCH_SIZE)
     before = weights(one)
     longest = max(map(PAIRS.longest, UPDATES[0]))
-    for attempt in (lambda: one.train_on(PAIRS, UPDATES[0], 1, 1e-3), lambda: one.try_largest(PAIRS)):
+    for attempt in (lambda: one.train_on(PAIRS, UPDATES[0], 1, 1e-3), lambda: one.try_largest(PAIRS, UPDATES)):
         with pytest.raises(
             UserError, match=rf"a single pair of {longest} pieces does not fit into memory: lower data\.max_length"
         ):
@@ -427,7 +427,7 @@ def test_another_error_is_none_of_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(step, "batch_loss", SmallMemory(0, error=RuntimeError("mat1 and mat2 cannot be multiplied")))
     for attempt in (
         lambda: updater().train_on(PAIRS, UPDATES[0], 1, 1e-3),
-        lambda: updater(batch_size=BATCH_SIZE).try_largest(PAIRS),
+        lambda: updater(batch_size=BATCH_SIZE).try_largest(PAIRS, UPDATES),
     ):
         with pytest.raises(RuntimeError, match="cannot be multiplied"):
             attempt()
@@ -436,17 +436,16 @@ def test_another_error_is_none_of_memory(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_largest_batch_is_tried_first_and_leaves_no_trace(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    largest = PAIRS.cells(largest_batch(PAIRS, BATCH_SIZE, "tokens"))
-    assert largest >= max(PAIRS.cells(group) for update in UPDATES for group in update)
+    largest = max(PAIRS.cells(group) for update in UPDATES for group in update)
     untried, tried = (
-        updater(dropout=0.3, batch_size=BATCH_SIZE, gradient_accumulation_steps=4),
-        updater(dropout=0.3, batch_size=BATCH_SIZE, gradient_accumulation_steps=4),
+        updater(dropout=0.3, batch_size=BATCH_SIZE),
+        updater(dropout=0.3, batch_size=BATCH_SIZE),
     )
     before = weights(tried)
     memory = SmallMemory(10**6)
     with monkeypatch.context() as watched:
         watched.setattr(step, "batch_loss", memory)
-        tried.try_largest(PAIRS)
+        tried.try_largest(PAIRS, UPDATES)
     assert memory.seen == [largest]
     assert (tried.batch_size, caplog.messages) == (BATCH_SIZE, [])
     assert_same_bits(weights(tried), before)
@@ -461,25 +460,42 @@ def test_the_largest_batch_is_tried_first_and_leaves_no_trace(
     assert_same_bits(tried.optimizer_tensors(), untried.optimizer_tensors())
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("processes", [1, 2, 8])
+def test_the_batch_that_is_tried_is_the_largest_that_a_process_will_have(
+    monkeypatch: pytest.MonkeyPatch, precision: Precision, processes: int
+) -> None:
+    group = OneOfSeveral(0, processes) if processes > 1 else Processes()
+    one = Updater(model(), TrainingConfig(batch_size=4 * BATCH_SIZE), 7, CPU, precision, group)
+    memory = SmallMemory(10**6)
+    monkeypatch.setattr(step, "batch_loss", memory)
+    one.try_largest(PAIRS, UPDATES)
+    assert memory.seen == [max(PAIRS.cells(part) for update in UPDATES for part in one.cut(PAIRS, update))]
+
+
+def test_where_nothing_is_planned_nothing_is_tried() -> None:
+    assert updater(batch_size=BATCH_SIZE).try_largest(PAIRS, []) is None
+
+
 def test_moments_that_were_restored_are_not_made_anew() -> None:
     one, other = (
-        updater(batch_size=BATCH_SIZE, gradient_accumulation_steps=4),
-        updater(batch_size=BATCH_SIZE, gradient_accumulation_steps=4),
+        updater(batch_size=BATCH_SIZE),
+        updater(batch_size=BATCH_SIZE),
     )
     one.train_on(PAIRS, UPDATES[0], 1, 1e-3)
     kept = {name: tensor.clone() for name, tensor in one.optimizer_tensors().items()}
     other.restore(kept, {})
-    other.try_largest(PAIRS)
+    other.try_largest(PAIRS, UPDATES)
     assert_same_bits(other.optimizer_tensors(), kept)
 
 
 def test_when_the_largest_batch_has_been_tried_no_update_runs_out_of_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = updater(batch_size=BATCH_SIZE, gradient_accumulation_steps=4)
+    one = updater(batch_size=BATCH_SIZE)
     memory = SmallMemory(BATCH_SIZE // 2)
     monkeypatch.setattr(step, "batch_loss", memory)
-    one.try_largest(PAIRS)
+    one.try_largest(PAIRS, UPDATES)
     assert gradient(one) == {}
     assert one.batch_size <= BATCH_SIZE // 2
     told, tried = len(caplog.messages), len(memory.seen)
@@ -578,10 +594,8 @@ def test_the_least_that_fits_in_one_process_holds_for_all(monkeypatch: pytest.Mo
         def min(self, value: int) -> int:
             return min(value, 17)
 
-    one = Updater(
-        model(), TrainingConfig(batch_size=BATCH_SIZE, gradient_accumulation_steps=4), 7, CPU, "fp32", Tighter(0, 2)
-    )
-    one.try_largest(PAIRS)
+    one = Updater(model(), TrainingConfig(batch_size=BATCH_SIZE), 7, CPU, "fp32", Tighter(0, 2))
+    one.try_largest(PAIRS, UPDATES)
     assert one.batch_size == 17
 
 

@@ -2,12 +2,12 @@
 
 import json
 import random
-import re
 from array import array
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
+from unicodedata import category
 
 from transformer_cli.config.load import load_config
 from transformer_cli.config.paths import path_as_yaml
@@ -27,8 +27,8 @@ Template = Literal["demo", "copy", "reverse"]
 # Few words in many orders: only the position tells the next word, so a wrong mask or position shows at once.
 _WORDS = [consonant + vowel for consonant in "bdklmn" for vowel in "aeiou"]
 _SIZES = {"train": 5000, "valid": 200, "test": 200}
-_COUNTED_PAIRS = 100_000  # of which the characters are counted; more text needs hardly more of them
-_LONGEST_NAME = 80  # characters; a file system allows 255 bytes
+_COUNTED_PAIRS = 100_000  # whose lengths and characters are looked at; more text tells hardly more
+_LONGEST_NAME = 50  # characters, each of four bytes at most
 
 _TOY_CONFIG = """\
 # The {template} task: the target is the source{reversed}, in capitals. Learnt in a minute or two on a laptop; if this
@@ -176,9 +176,9 @@ def write_own(folder: Path, text: OwnText) -> Path:
     lengths = array("I"), array("I")
     for pair in drop_empty(read_pairs([Corpus(source=text.train.source, target=text.train.target)]), counts):
         before_empty += counts.empty == 0
-        for side, line in zip(lengths, pair, strict=True):
-            side.append(len(line))
-            if len(side) <= _COUNTED_PAIRS:
+        if counts.kept <= _COUNTED_PAIRS:
+            for side, line in zip(lengths, pair, strict=True):
+                side.append(len(line))
                 characters.update(line)
     pairs = counts.kept
     held_out = min(max(50, min(1000, pairs // 20)), pairs // 10)
@@ -201,9 +201,10 @@ def write_own(folder: Path, text: OwnText) -> Path:
         LOGGER.info("%s: %s pairs%s", name, f"{len(found[name]):,}", " held out of training" if part is None else "")
     if shift := find_shift(*lengths):
         LOGGER.warning(
-            "by the lengths of its lines the text is out of step from about pair %s on: look at it with the command "
-            "below before you train",
-            f"{shift.first:,}",
+            "by the lengths of the lines %s: look at the text with the command below before you train",
+            "line N of one file is no translation of line N of the other"
+            if (shift.first, shift.last) == (1, len(lengths[0]))
+            else f"the files are out of step from about line {shift.first:,} on",
         )
     if text.train.source.samefile(text.train.target):
         LOGGER.warning("source and target are the same file: there is nothing to learn but to copy")
@@ -251,7 +252,8 @@ def _own_config(folder: Path, text: OwnText, pairs: int, held_out: int, characte
 
 def _run_name(folder: Path) -> str:
     """The folder's name reduced to a valid name of a run, quoted for YAML."""
-    name = re.sub(r"[^\w.+-]+", "-", folder.resolve().name).lstrip("._+-")
+    characters = (c if c.isalnum() or c in "._+-" or category(c)[0] == "M" else " " for c in folder.resolve().name)
+    name = "-".join("".join(characters).split()).lstrip("._+-")
     return json.dumps(name[:_LONGEST_NAME] or "own", ensure_ascii=False)
 
 

@@ -90,7 +90,7 @@ def test_pairs_with_bytes_that_are_not_utf8_are_not_in_the_copies(
     done = cli("data", "check", *files, "--errors", "replace", "--fix", tmp_path / "new")
     assert done.stdout.splitlines()[-3:-1] == [
         "train: 9 pairs written, 0 lines changed",
-        "          1  left out, with bytes that are not UTF-8",
+        "          1  left out, with U+FFFD or bytes that are not UTF-8",
     ]
     assert "\ufffd" not in (tmp_path / "new" / "train.en").read_text("utf-8")
     assert "предложение 6" not in (tmp_path / "new" / "train.ru").read_text("utf-8")

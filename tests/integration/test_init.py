@@ -3,6 +3,7 @@
 import gzip
 import os
 import pty
+import random
 import re
 import subprocess
 import sys
@@ -140,9 +141,18 @@ def test_text_that_is_out_of_step_is_warned_of_with_the_place(cli: Command, tmp_
     (tmp_path / "my.de").write_text("".join(line + "\n" for line in german))
     done = cli("init", tmp_path / "mine", "--source", tmp_path / "my.en", "--target", tmp_path / "my.de")
     assert done.returncode == 0
-    found = re.search(r"out of step from about pair ([\d,]+) on: look at it with the command below", done.stderr)
+    found = re.search(r"out of step from about line ([\d,]+) on: look at the text with the command", done.stderr)
     assert found is not None
     assert abs(int(found[1].replace(",", "")) - 1201) < 10
+
+
+def test_two_files_of_different_texts_are_warned_of(cli: Command, tmp_path: Path) -> None:
+    lengths = random.Random(1).choices(range(1, 40), k=1000)
+    (tmp_path / "my.en").write_text("".join(f"{'word ' * n}\n" for n in lengths[:500]))
+    (tmp_path / "my.de").write_text("".join(f"{'Wort ' * n}\n" for n in lengths[500:]))
+    done = cli("init", tmp_path / "mine", "--source", tmp_path / "my.en", "--target", tmp_path / "my.de")
+    assert done.returncode == 0
+    assert "line N of one file is no translation of line N of the other: look at the text with the" in done.stderr
 
 
 def test_a_language_that_is_none_is_refused(cli: Command, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def evaluate(
         typer.Option(help="Their translations; repeat it for several references.", show_default=False),
     ] = None,
     hypothesis: Annotated[
-        Path | None, typer.Option(help="Translations to score, made by any program.", show_default=False)
+        Path | None, typer.Option(help="Translations to score, made by any program; - for a pipe.", show_default=False)
     ] = None,
     test_set: Annotated[
         list[str] | None,

@@ -68,7 +68,7 @@ def check_names(*paths: Path | None) -> None:
 
 def check_language(option: str, tag: str) -> None:
     """ConfigError when the value of an option is not a language tag."""
-    from transformer_cli.config.schema import LANGUAGE_TAG
+    from transformer_cli.config.names import LANGUAGE_TAG
     from transformer_cli.errors import ConfigError
 
     if not re.match(LANGUAGE_TAG, tag):

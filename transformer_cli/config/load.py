@@ -314,7 +314,10 @@ def _report_conflict(draft: _Draft, loc: Loc, key: str, message: str) -> None:
     draft.report(named[0] if loc else (), message, place)
 
 
-_NUMBER = re.compile(r"[-+]?(?:0|[1-9]\d*)(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE | re.ASCII)
+_NUMBERS = {
+    "int_type": re.compile(r"[-+]?(?:0|[1-9][0-9]*)"),
+    "float_type": re.compile(r"[-+]?(?:0|[1-9][0-9]*)(\.[0-9]*)?(e[-+]?[0-9]+)?", re.IGNORECASE),
+}
 _WANTED_NAME = "letters, digits and . _ + - (at most 100, a letter or digit first)"
 _WANTED_LANGUAGE = "a language tag such as en or pt-BR"
 
@@ -374,7 +377,8 @@ def _remedy(detail: ErrorDetails) -> str:
         return "; give it a value or leave it out"
     if detail["type"] == "string_type" and isinstance(found, bool | int | float):
         return "; put it in quotes"
-    if detail["type"] in ("int_type", "float_type") and isinstance(found, str) and _NUMBER.fullmatch(found):
+    number = _NUMBERS.get(detail["type"])
+    if number and isinstance(found, str) and number.fullmatch(found):
         return "; write it without quotes"
     if detail["type"] == "int_type" and isinstance(found, float) and found.is_integer() and abs(found) < 1e15:
         return f"; write {int(found)}"

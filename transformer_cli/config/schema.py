@@ -16,15 +16,11 @@ from transformer_cli.config.corpora import HoldOut as HoldOut
 from transformer_cli.config.corpora import HubSet as HubSet
 from transformer_cli.config.corpora import Section as Section
 from transformer_cli.config.corpora import Table as Table
+from transformer_cli.config.names import FileName, Language, Symbol
 
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Size = Annotated[int, Field(ge=1, le=1_000_000)]
 Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
-# Letters and digits of any script, and not at the beginning . _ + -: all but space, other ASCII and control characters.
-FileName = Annotated[str, Field(pattern=r"^[^\x00-/:-@\[-`{-\xa0\s][^\x00-*,/:-@\[-^`{-\xa0\s]*$", max_length=100)]
-Symbol = Annotated[str, Field(pattern=r"^\S+$")]
-LANGUAGE_TAG = r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*$"
-Language = Annotated[str, Field(pattern=LANGUAGE_TAG)]
 
 
 class FilterConfig(Section):

@@ -87,31 +87,12 @@ def plan_epoch(dataset: TokenDataset, update_size: int, batch_type: BatchType, s
     # lengths has similar sources where they meet.
     order = shuffled[np.lexsort((np.where(target % 2, source, ~source)[shuffled], target[shuffled]))]
     sizes = np.maximum(source, target)[order] + 1
-    bounds = _bounds(sizes, group_size(update_size, batch_type), batch_type)
+    most = max(_GROUPS, -(-update_size // _LARGEST_GROUP)) if batch_type == "tokens" else _GROUPS
+    bounds = _bounds(sizes, max(update_size // most, 1), batch_type)
     longest = np.maximum.reduceat(sizes, bounds[:-1]).astype(np.int64)
     taken = np.diff(bounds) * (longest if batch_type == "tokens" else 1)
     groups = random.permutation(len(longest))
     return Plan(order, bounds, groups, _full(taken[groups].tolist(), update_size))
-
-
-def group_size(update_size: int, batch_type: BatchType) -> int:
-    """The maximum size of a group in updates of a size: cells (`tokens`) or pairs."""
-    most = max(_GROUPS, -(-update_size // _LARGEST_GROUP)) if batch_type == "tokens" else _GROUPS
-    return max(update_size // most, 1)
-
-
-def largest_batch(dataset: TokenDataset, size: int, batch_type: BatchType) -> Indices:
-    """The pairs of a batch with the most cells that a size allows; of several, the one with the longest pairs. No pairs
-    if the dataset has none."""
-    lengths = np.maximum(dataset.source.every_length(), dataset.target.every_length()).astype(np.int64) + 1
-    order = np.argsort(lengths, kind="stable")
-    longest = lengths[order]
-    fitting = np.maximum(size // longest, 1) if batch_type == "tokens" else np.full(len(order), size)
-    rows = np.minimum(fitting, np.arange(1, len(order) + 1))  # of the batch that ends with each pair
-    if not len(rows):
-        return order
-    last = len(rows) - 1 - int(np.argmax((rows * longest)[::-1]))
-    return order[last + 1 - rows[last] : last + 1]
 
 
 def _chosen(corpora: Sequence[CorpusPart], seed: int, epoch: int) -> Indices:

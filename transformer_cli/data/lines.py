@@ -86,7 +86,11 @@ def _not_utf8(name: str, line: int, position: int, byte: int, guess: tuple[str, 
         way = f"Correct the line, or convert the file if all of it is in another encoding ({_iconv('ENCODING')})"
     else:
         encoding, is_sure = guess
-        way = f"It {'looks like' if is_sure else 'is perhaps'} {encoding}: convert the file ({_iconv(encoding)})"
+        way = (
+            f"It looks like {encoding}: convert the file ({_iconv(encoding)})"
+            if is_sure
+            else f"Find out its encoding, perhaps {encoding}, and convert the file ({_iconv('ENCODING')})"
+        )
     return DataError(
         f"{name}, line {line}: byte {position + 1} of the line is 0x{byte:02X}, which is not UTF-8. {way}. For a few "
         "bad bytes, data.errors: replace trains with U+FFFD in their place; data check, translate and evaluate take "

@@ -20,7 +20,7 @@ from transformer_cli.errors import LineError
 _CLOSING = "\"'”’“‘»«)\\]）」』】"  # closing quotes in German are opening quotes in English
 _WIDE = "。！？｡．"
 # The Latin marks, and those of Arabic, Urdu, the scripts of India, Armenian, Ethiopic, Burmese and Khmer.
-_NARROW = ".!?…؟۔।॥։՜՞።፧။។"
+_NARROW = ".!?…؟۔।॥։።፧။។"
 _END = re.compile(rf"(?:[{_WIDE}](?!(?<=．)\d))+[{_CLOSING}]*\s*|[{_NARROW}]+[{_CLOSING}]*\s+")
 _WORDS = "Mr|Mrs|Ms|Hr|Fr|Dr|Prof|St|Nr|No|Fig|Abb|Abs|Art|vs|ca|bzw|vgl|evtl|Sr|Jr|Inc|Ltd|Co"
 _ABBREVIATION = re.compile(rf"(?:^|[\s(\"'“‘„‚«»])(?:[^\W\d_]|\d{{1,2}}|[^\W\d_]\.[^\W\d_]|{_WORDS})\.$")

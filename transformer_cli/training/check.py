@@ -89,7 +89,8 @@ def check(config: Config, run_dir: Path, threads: int | None) -> Iterator[str]:
     yield from _parameters(model)
     yield f"learning rate   at most {peak_rate(config):.2e}"
 
-    largest = updater.try_largest(dataset)
+    largest = updater.try_largest(dataset, updates)
+    assert largest is not None, "an update has pairs"
     size = f"{len(largest):,} pairs of up to {dataset.sizes(largest).max()} pieces"
     weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     yield f"memory          {_peak_memory(device)} at the largest batch, {size}"

@@ -182,9 +182,9 @@ class _Group(Processes):
         return bytes(self.store.get(key))
 
     def note_failure(self) -> None:
-        """Tell the processes that wait for this one that it has failed."""
+        """Tell the processes that wait for this one that it has failed, unless another has failed before."""
         with suppress(RuntimeError):  # the main process has gone, and the store with it
-            self._set(_FAILED, str(self.rank).encode())
+            self.store.compare_set(_FAILED, "", str(self.rank))
 
     def is_said_by_main(self, words: str) -> bool:
         """Whether the main process fails with the same error text, within some seconds."""

@@ -6,6 +6,7 @@ others computes an empty batch. In both cases an update is the sum over all proc
 """
 
 import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -40,6 +41,9 @@ class Feed(Protocol):
     def dataset(self) -> TokenDataset:
         """The dataset of the next update."""
 
+    def plan(self, state: TrainingState) -> Sequence[Update]:
+        """The updates planned of `dataset`; none where a process has no part of a stream left."""
+
     def next(self, state: TrainingState) -> tuple[TokenDataset, Update]:
         """The next update and the dataset that it indexes; an update of a stream may have no pairs."""
 
@@ -70,6 +74,10 @@ class Planned:
         self._config = config
         self._sampler = sampler
         self._plan: tuple[int, Plan] | None = None  # epoch and its plan
+
+    def plan(self, state: TrainingState) -> Sequence[Update]:
+        """See `Feed`."""
+        return self._of(state.epoch)
 
     def next(self, state: TrainingState) -> tuple[TokenDataset, Update]:
         """See `Feed`."""
@@ -133,6 +141,10 @@ class Streamed:
         else:
             self._begin(position)
             self._number = saved["update"]
+
+    def plan(self, state: TrainingState) -> Sequence[Update]:
+        """See `Feed`."""
+        return () if self._plan is None else self._plan
 
     def next(self, state: TrainingState) -> tuple[TokenDataset, Update]:
         """See `Feed`."""

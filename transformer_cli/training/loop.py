@@ -75,7 +75,7 @@ def _train(job: Job, stop: StopRequests) -> None:
 
     with Progress(settings.max_steps, state.step, shown=group.is_main) as progress:
         if not state.stop_reason(settings):
-            job.updater.try_largest(job.feed.dataset)
+            job.updater.try_largest(job.feed.dataset, job.feed.plan(state))
         while not state.stop_reason(settings):
             started = time.monotonic()
             rate = learning_rate(state.step + 1, job.config)

@@ -80,9 +80,9 @@ class RunDir:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training in the folder, which is made for that if need be, and removed again if it
-        stays empty. ConfigError if another process is training in it."""
-        is_new = not self.path.exists()
+        """Keep other processes from training in the folder. It is made if need be, with its parents, and removed again
+        if it stays empty. ConfigError if another process is training in it."""
+        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         lock = os.open(self.path, os.O_RDONLY) if fcntl is not None else None
         try:
@@ -98,9 +98,9 @@ class RunDir:
         try:
             yield
         finally:
-            if is_new:
-                with suppress(OSError):  # there are files in it
-                    self.path.rmdir()
+            with suppress(OSError):  # there are files in it
+                for path in made:
+                    path.rmdir()
             if lock is not None:
                 os.close(lock)
 

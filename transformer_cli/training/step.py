@@ -13,16 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.config.schema import TrainingConfig
-from transformer_cli.data.batching import (
-    Batch,
-    Indices,
-    Update,
-    group_size,
-    joined_groups,
-    largest_batch,
-    make_batch,
-    micro_batches,
-)
+from transformer_cli.data.batching import Batch, Indices, Update, joined_groups, make_batch, micro_batches
 from transformer_cli.data.dataset import TokenDataset
 from transformer_cli.data.tokenizer import BOS, EOS, PAD
 from transformer_cli.device import (
@@ -63,6 +54,8 @@ _LESS_MEMORY = (
     "lower training.batch_size and raise training.gradient_accumulation_steps by as much, which leaves the updates the "
     "same, or try training.activation_checkpointing; then --resume"
 )
+
+_UPDATES_CUT = 1000  # or up to twice as many, among whose micro-batches the largest is looked for
 
 CrossEntropy = Callable[[Tensor, Tensor, Tensor, int, float], LossSums]
 
@@ -139,8 +132,8 @@ class Updater:
         """Run `update` on this process's share of a planned update, in smaller parts if memory runs out."""
         while True:
             parts = self.cut(dataset, update)
-            batches = [make_batch(dataset, part) for part in self.shared_by.share(parts)]
-            result = attempt(partial(self.update, batches, step, rate), self.device)
+            own = self.shared_by.share(parts)
+            result = attempt(lambda: self.update([make_batch(dataset, part) for part in own], step, rate), self.device)  # noqa: B023
             if not isinstance(result, OutOfMemory):
                 return result
             if self.processes.count > 1:
@@ -148,18 +141,20 @@ class Updater:
                 raise ProcessError(f"process {self.processes.rank} ran out of memory: {_LESS_MEMORY}")
             self._halve(max(parts, key=dataset.cells), dataset, result)
 
-    def try_largest(self, dataset: TokenDataset) -> Indices:
-        """Run a forward and backward pass of the largest micro-batch that the pairs could make, with all memory of an
-        update allocated, so that memory runs out now or hardly ever. Return that micro-batch, or what fits of it."""
+    def try_largest(self, dataset: TokenDataset, plan: Sequence[Update]) -> Indices | None:
+        """Run a forward and backward pass of the largest micro-batch of some thousand planned updates, with all memory
+        of an update allocated, so that memory runs out now or hardly ever. Return that micro-batch, or the largest part
+        of it that fits; None if nothing is planned."""
         self._make_moments()
-        while True:
-            largest = self._largest(dataset)
-            if not len(largest):
-                break
+        some = plan[:: max(len(plan) // _UPDATES_CUT, 1)]
+        parts = [part for update in some for part in self.cut(dataset, update)]
+        largest = max(parts, key=dataset.cells, default=None)
+        while largest is not None:
             outcome = attempt(partial(self.forward_and_backward, dataset, largest), self.device)
             if outcome is None:
                 break
             self._halve(largest, dataset, outcome)
+            largest = max(self.cut(dataset, [largest]), key=dataset.cells)
         self.optimizer.zero_grad(set_to_none=True)
         self.batch_size = self.processes.min(self.batch_size)
         return largest
@@ -213,12 +208,6 @@ class Updater:
         if large_parts(self.device, self.precision):
             update = joined_groups(update, dataset, self.batch_size, self.config.batch_type)
         return micro_batches(update, dataset, self.batch_size, self.config.batch_type, self.shared_by.count)
-
-    def _largest(self, dataset: TokenDataset) -> Indices:
-        size = self.batch_size
-        if not large_parts(self.device, self.precision):
-            size = min(size, group_size(update_size(self.config), self.config.batch_type))
-        return largest_batch(dataset, size, self.config.batch_type)
 
     def _rank_of_several(self) -> tuple[int, ...]:
         return () if self.processes.count == 1 else (self.processes.rank,)

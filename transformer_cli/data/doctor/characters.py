@@ -32,7 +32,7 @@ _PATTERNS = {
     "replaced": re.compile("\ufffd"),
 }
 # <b>, </b>, <br/>, <p class="x">, but no link in angle brackets, and neither of x<y and y>z.
-_TAG = re.compile(r"</?[a-zA-Z][a-zA-Z0-9]*(?:\s+[\w:-]+\s*=[^<>]*)?\s*/?>")
+_TAG = re.compile(r"</?[a-zA-Z][a-zA-Z0-9]*(?:\s+[\w:-]+\s*=[^<>]*|\s*/?)>")
 _ESCAPE = re.compile(r"&(?:([a-zA-Z][a-zA-Z0-9]*;)|#[0-9]{1,7};|#[xX][0-9a-fA-F]{1,6};)")
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformer_cli.config.corpora import language_suffix
-from transformer_cli.config.schema import LANGUAGE_TAG, AnyCorpus, Corpus, DataConfig, FilterConfig
+from transformer_cli.config.names import LANGUAGE_TAG
+from transformer_cli.config.schema import AnyCorpus, Corpus, DataConfig, FilterConfig
 from transformer_cli.data.corpus import Pair, files_of, read_corpus, read_pairs
 from transformer_cli.data.doctor.characters import repaired
 from transformer_cli.data.doctor.examination import TRAIN, USUAL_RATIO, SetReport
@@ -16,7 +17,7 @@ from transformer_cli.data.lines import Errors
 from transformer_cli.data.tokenizer import canonical
 from transformer_cli.errors import ConfigError, DataError
 
-LEFT_OUT = {"not_utf8": "with bytes that are not UTF-8", **REASONS}
+LEFT_OUT = {"not_utf8": "with U+FFFD or bytes that are not UTF-8", **REASONS}
 """Why pairs are left out of a copy, each reason in words that follow a count."""
 
 
