@@ -89,7 +89,7 @@ def _not_utf8(name: str, line: int, position: int, byte: int, guess: tuple[str, 
         way = (
             f"It looks like {encoding}: convert the file ({_iconv(encoding)})"
             if is_sure
-            else f"Find out its encoding, perhaps {encoding}, and convert the file ({_iconv('ENCODING')})"
+            else f"It is perhaps {encoding}: make sure, and convert the file ({_iconv('ENCODING')})"
         )
     return DataError(
         f"{name}, line {line}: byte {position + 1} of the line is 0x{byte:02X}, which is not UTF-8. {way}. For a few "
