@@ -194,6 +194,7 @@ def test_samples_of_a_hundred_million_steps_are_later_than_those_of_fewer(run: R
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(run: RunDir) -> None:
+    run.path.mkdir(parents=True)
     with run.locked():
         with pytest.raises(ConfigError, match=r"another process is training in .*: wait for its end, or choose"):
             RunDir(run.path).locked().__enter__()
@@ -202,19 +203,25 @@ def test_a_run_is_trained_by_one_process_at_a_time(run: RunDir) -> None:
         pass
 
 
-@pytest.mark.parametrize("is_new", [True, False])
-def test_only_a_folder_that_was_made_to_be_locked_and_stays_empty_is_removed(
-    tmp_path: Path, config: Config, is_new: bool
-) -> None:
-    run = RunDir(tmp_path / "runs" / "run")
-    if not is_new:
-        run.path.mkdir(parents=True)
+def test_a_new_folder_is_made_and_locked_only_when_it_is_needed(tmp_path: Path, config: Config) -> None:
+    one, other = (RunDir(tmp_path / "runs" / "run") for _ in range(2))
+    with one.locked():
+        assert not one.path.parent.exists()
+        with other.locked():
+            one.make()
+            with pytest.raises(ConfigError, match="another process is training in"):
+                other.make()
+            one.create(config, {})
+    with one.locked():
+        one.make()  # it is locked already, and the run is to be gone on with or replaced
+
+
+def test_a_run_that_another_process_has_begun_meanwhile_is_not_replaced(tmp_path: Path, config: Config) -> None:
+    run = RunDir(tmp_path / "run")
     with run.locked():
-        pass
-    assert run.path.exists() == run.path.parent.exists() != is_new
-    with run.locked():
-        run.create(config, {})
-    assert run.config.exists()
+        RunDir(run.path).create(config, {})
+        with pytest.raises(ConfigError, match="already holds a run"):
+            run.make()
 
 
 def test_a_link_in_the_place_of_a_folder_is_removed_and_not_what_it_leads_to(

@@ -234,6 +234,8 @@ def prepare(
         )
 
         # The run directory.
+        if group.is_main:
+            run.make()
         if group.is_main and saved is None:
             record = describe_environment(command, str(device), used_threads, group.count) | {"data": files}
             if feed.counts is not None:

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -37,6 +37,7 @@ from transformer_cli.run_files import (
     holds_run,
     list_checkpoints,
     read_record,
+    refuse_if_taken,
     replace_text,
 )
 
@@ -65,6 +66,8 @@ class RunDir:
         self.test = path / "test"
         self.report = path / REPORT_NAME
         self.tensorboard = path / "tensorboard"
+        self._is_locked = False
+        self._descriptor: int | None = None  # of the lock
 
     def refuse_if_unusable(self) -> None:
         """ConfigError if the path or a parent is a file, or if files other than a run's have the names of ours."""
@@ -80,29 +83,38 @@ class RunDir:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training in the folder. It is made if need be, with its parents, and removed again
-        if it stays empty. ConfigError if another process is training in it."""
-        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
-        self.path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.path, os.O_RDONLY) if fcntl is not None else None
+        """Keep other processes from training in the folder, at once if it is there, else from `make` on. ConfigError if
+        another process is training in it."""
         try:
-            if lock is not None:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self.path.exists():
+                self._lock()
+            yield
+        finally:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+            self._is_locked, self._descriptor = False, None
+
+    def make(self) -> None:
+        """Make and lock the folder, if `locked` has not found it. ConfigError if another process has begun a run in it
+        since."""
+        if not self._is_locked:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock()
+            refuse_if_taken(self.path)
+
+    def _lock(self) -> None:
+        self._is_locked = True
+        if fcntl is None:
+            return
+        self._descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(lock)
             raise ConfigError(
                 f"another process is training in {self.path}: wait for its end, or choose another folder with --run-dir"
             ) from None
         except OSError as error:  # a file system without locks
             LOGGER.debug("%s cannot be locked (%s)", self.path, error.strerror)
-        try:
-            yield
-        finally:
-            with suppress(OSError):  # there are files in it
-                for path in made:
-                    path.rmdir()
-            if lock is not None:
-                os.close(lock)
 
     def create(self, config: Config, record: dict[str, Any]) -> None:
         """Start a new run: remove the files of an earlier one; other files are not touched."""
