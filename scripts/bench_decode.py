@@ -242,7 +242,7 @@ def compare(run: Path, args: argparse.Namespace, folder: Path) -> None:
         for name, kind in ((THEIRS, "float32"), (THEIRS_INT8, "int8")):
             systems[name] = with_ctranslate2(ours, folder / "exported", kind)
     if importlib.util.find_spec("transformers") is None:
-        note("generate is left out: pip install 'transformer-cli[bench]' brings it in")
+        note("generate is left out: pip install transformers brings it in")
     else:
         systems[GENERATE] = with_generate(ours)
     print(

@@ -380,7 +380,7 @@ def main() -> None:
     task = prepare(pairs, args)
     names = [PLAIN, MARIAN, OURS]
     if importlib.util.find_spec("transformers") is None:
-        note("MarianMT is left out: pip install 'transformer-cli[bench]' brings it in")
+        note("MarianMT is left out: pip install transformers brings it in")
         names.remove(MARIAN)
     by_itself = training_precision("auto", task.device, task.size.d_model)
     precisions = args.precision or list(dict.fromkeys(("fp32", by_itself)))

@@ -367,3 +367,23 @@ def test_nothing_of_datasets_is_imported_for_files(tmp_path: Path, caplog: pytes
     )
     with caplog.at_level(logging.DEBUG):
         subprocess.run([sys.executable, "-c", code, str(tmp_path / "t.jsonl")], check=True)
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_columns_of_a_csv_may_be_parted_by_semicolons_or_tabs(tmp_path: Path, mark: str) -> None:
+    rows = [("en", "de, Deutsch; so"), ("One; two, three", "Eins\tund"), ("a", 'sagt "b"')]
+    lines = [mark.join('"{}"'.format(cell.replace('"', '""')) for cell in row) for row in rows]
+    (tmp_path / "a.csv").write_text("".join(line + "\n" for line in lines))
+    table = Table(path=tmp_path / "a.csv", source_field="en", target_field="de, Deutsch; so")
+    assert [(r.source, r.target) for r in read_table(table, tmp_path / "a.csv", "strict")] == rows[1:]
+
+
+@pytest.mark.parametrize(("quoted", "told"), [(10, 1), (9, 1), (8, 0)])
+def test_a_tsv_whose_fields_are_in_quotes_keeps_them_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, quoted: int, told: int
+) -> None:
+    lines = ['"one"\t"eins"'] * quoted + ["one\teins"] * (10 - quoted)
+    (tmp_path / "a.tsv").write_text("".join(line + "\n" for line in lines))
+    table = Table(path=tmp_path / "a.tsv", source_field=1, target_field=2)
+    assert len([*read_table(table, tmp_path / "a.tsv", "strict")]) == 10
+    assert sum("if they are none, add format: csv" in message for message in caplog.messages) == told

@@ -41,7 +41,8 @@ def alike(characters: int, each: int = 1000) -> dict[str, int]:
         (500, 100, False, Vocabulary(500, 100, 1.0)),
         (500, 416, False, Vocabulary(500, 416, 1.0)),  # 416 and 83 longer pieces
         (500, 418, False, Vocabulary(1000, 418, 0.9995)),
-        (1000, 2500, True, Vocabulary(3000, 2499, 0.9995)),  # 2,499 of 2,500 are the first 0.9996
+        (1000, 1500, True, Vocabulary(2500, 1500, 0.9995)),  # 1,500 + 300 + 256 do not fit into 2,000
+        (1000, 2500, True, Vocabulary(3500, 2499, 0.9995)),  # 2,499 + 499 + 256 bytes
         (1000, 3000, True, Vocabulary(4000, 2999, 0.9995)),  # 2,999 + 599 + 256 bytes
         (4000, 3200, True, Vocabulary(4500, 3199, 0.9995)),  # 3,199 + 639 + 256 do not fit into 4,000
         (32_000, 5000, True, Vocabulary(32_000, 4998, 0.9995)),
@@ -59,8 +60,8 @@ def test_characters_that_occur_hardly_ever_do_not_enlarge_a_vocabulary() -> None
     assert vocabulary_for(500, text | alike(100, 10_000), many=False).size == 500
 
 
-def test_bytes_are_for_vocabularies_of_four_thousand_pieces_or_more() -> None:
+def test_bytes_are_for_vocabularies_of_two_thousand_pieces_or_more() -> None:
     assert [vocabulary_for(recipe.vocab_size, {"a": 1}, False).byte_fallback for recipe in RECIPES] == [
-        recipe.vocab_size >= 4000 for recipe in RECIPES
+        recipe.vocab_size >= 2000 for recipe in RECIPES
     ]
     assert vocabulary_for(500, {}, False) == Vocabulary(500, 0, 1.0)

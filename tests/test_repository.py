@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "device": {"config.schema", "errors", "model.blocks"},
     "checkpoint": {"config", "errors", "log", "device", "run_files"},
     "project": {"data", "config", "errors", "languages", "log", "device"},
-    "config": {"config", "errors", "log", "device"},
+    "config": {"config", "errors", "log", "device", "languages"},
     "data": {"data", "config", "errors", "languages", "log", "device"},
     "model": {"model", "config.schema"},
     # Searching knows no model.

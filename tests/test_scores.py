@@ -329,7 +329,7 @@ def test_a_tokenizer_without_its_package_names_the_extra(monkeypatch: pytest.Mon
         corpus_scores(["a"], [["a"]], ["bleu"], f"{language}-mecab", False)
     assert str(refused.value) == (
         f"BLEU's tokenizer {language}-mecab cannot be used: install it with "
-        f'pip install "transformer-cli[{language}]", or choose the tokenizer char'
+        f'pip install "sacrebleu[{language}]", or choose the tokenizer char'
     )
 
 
@@ -404,9 +404,9 @@ def test_without_mecab_characters_are_counted_and_said_once_a_language(
     assert [metric_tokenizer(tag) for tag in ("ja", "ja-JP", "ko", "ja", "ko-KR")] == ["char"] * 5
     assert caplog.messages == [
         "BLEU counts characters instead of words (tok:char): the tokenizer ja-mecab is not installed. For words: "
-        'pip install "transformer-cli[ja]"',
+        'pip install "sacrebleu[ja]"',
         "BLEU counts characters instead of words (tok:char): the tokenizer ko-mecab is not installed. For words: "
-        'pip install "transformer-cli[ko]"',
+        'pip install "sacrebleu[ko]"',
     ]
 
 

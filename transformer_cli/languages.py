@@ -9,6 +9,12 @@ _TWO_LETTERS = {
 }  # fmt: skip
 
 
+COUNTRIES = {
+    "cn": "zh", "jp": "ja", "cz": "cs", "gr": "el", "dk": "da", "ua": "uk", "vn": "vi", "ir": "fa", "il": "he",
+}  # fmt: skip
+"""Countries that are taken for their languages, which have other tags."""
+
+
 def base_language(tag: str) -> str:
     """The language in a BCP-47 tag, as two letters where it has them: `zh` for `zh-Hant`, `ZH_tw` and `zho`."""
     first = tag.lower().replace("_", "-").partition("-")[0]
@@ -23,6 +29,11 @@ def separator(tag: str) -> str:
 def has_spaces(tag: str) -> bool:
     """Whether a language is written with spaces between words."""
     return base_language(tag) not in _WITHOUT_SPACES
+
+
+def needs_characters(tag: str) -> bool:
+    """Whether BLEU must compare characters, as the language has neither spaces nor a tokenizer in sacreBLEU."""
+    return base_language(tag) in {"th", "lo", "km", "my"}
 
 
 def has_thousands_of_characters(tag: str) -> bool:

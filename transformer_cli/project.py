@@ -19,7 +19,7 @@ from transformer_cli.data.demo import make_demo
 from transformer_cli.data.filters import FilterCounts, drop_empty
 from transformer_cli.data.split import Splits
 from transformer_cli.errors import ConfigError, DataError, UserError
-from transformer_cli.languages import has_thousands_of_characters
+from transformer_cli.languages import has_thousands_of_characters, needs_characters
 from transformer_cli.log import LOGGER
 
 Template = Literal["demo", "copy", "reverse"]
@@ -120,7 +120,10 @@ training:
   best_metric: bleu            # what the model that is kept is best at
   patience: 10                 # validations without a better one
 decoding: {{beam_size: 4, length_penalty: 1.0, length_penalty_type: avg}}    # scores by the mean over the pieces
-"""
+{evaluation}"""
+
+
+_EVALUATION = "evaluation: {tokenize: char}    # BLEU of characters: the language is written without spaces\n"
 
 
 class Files(NamedTuple):
@@ -246,6 +249,7 @@ def _own_config(folder: Path, text: OwnText, pairs: int, held_out: int, characte
         coverage_reason="every character has a piece"
         if vocabulary.coverage == 1.0
         else f"of {len(characters):,} characters the rarest have no piece",
+        evaluation=_EVALUATION if needs_characters(text.target_lang) else "",
         peak=recipe.noam_factor * (recipe.d_model * recipe.warmup_steps) ** -0.5,
     )
 

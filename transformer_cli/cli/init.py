@@ -102,8 +102,8 @@ def _refuse_unless_lines(path: Path) -> None:
     if suffix in _TABLES:
         raise ConfigError(
             f"{path} is a table, and init takes two files with a sentence in each line: write its columns to such "
-            "files (of tab-separated text, cut -f 1 and cut -f 2 do that), or name the table in a configuration of "
-            "your own as an entry {path: FILE, source_field: 1, target_field: 2}"
+            "files (of tab-separated text, cut -f 1 and cut -f 2 do that), or run init with "
+            "any two files and put {path: FILE, source_field: 1, target_field: 2} in the place of its train entry"
         )
     if document := DOCUMENTS.get(f".{suffix}"):
         raise ConfigError(f"{path} is {document}")
@@ -116,7 +116,7 @@ def _language(option: str, given: str | None, path: Path) -> str:
 
     suffix = language_suffix(path)
     if given is None and re.fullmatch(r"[a-z]{2,3}(-[a-z0-9]+)?", suffix) and suffix not in _NO_LANGUAGE:
-        return suffix
+        given = suffix
     if given is None and sys.stdin is not None and sys.stdin.isatty():
         print(f"Language of {path} (such as en, de, zh): ", end="", file=sys.stderr, flush=True)
         given = sys.stdin.readline().strip() or None

@@ -1,6 +1,5 @@
 """Options that several commands share."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -68,11 +67,11 @@ def check_names(*paths: Path | None) -> None:
 
 def check_language(option: str, tag: str) -> None:
     """ConfigError when the value of an option is not a language tag."""
-    from transformer_cli.config.names import LANGUAGE_TAG
+    from transformer_cli.config.names import trouble_of_language
     from transformer_cli.errors import ConfigError
 
-    if not re.match(LANGUAGE_TAG, tag):
-        raise ConfigError(f"{option} must be a language tag such as en or pt-BR, not '{tag}'")
+    if trouble := trouble_of_language(tag):
+        raise ConfigError(f"{option} {trouble}")
 
 
 def check_decoding(flags: Mapping[str, Any]) -> None:

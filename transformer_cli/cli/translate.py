@@ -217,7 +217,7 @@ def translate(
     if prefix_file is not None and prefixes is not None and next(prefixes, None) is not None:
         raise DataError(f"{prefix_file} has more lines than there are lines to translate: do they belong together?")
     if cut:
-        LOGGER.warning("%d translations were cut at their length limit (--max-length-a, --max-length-b)", cut)
+        LOGGER.warning("translations cut at their length limit (--max-length-a, --max-length-b): %d", cut)
 
 
 def _check_combination(given: Mapping[str, object]) -> None:

@@ -3,6 +3,8 @@
 _AS_CSV = 'save it as "CSV UTF-8"'
 _AS_TEXT = "save it as plain text (UTF-8)"
 
+_SUBTITLES = "a file of subtitles: write its texts, without numbers and times, to a file of sentences, one a line"
+
 OFFICE_DOCUMENT = f"a document of an office program: {_AS_TEXT}, or a table as CSV UTF-8"
 PDF = "a PDF: convert it to plain text (UTF-8)"
 TRANSLATION_MEMORY = (
@@ -20,6 +22,11 @@ DOCUMENTS = {
     ".ppt": f"a presentation: {_AS_TEXT}",
     ".odp": f"a presentation: {_AS_TEXT}",
     ".pdf": PDF,
+    ".rtf": f"a document of an office program: {_AS_TEXT}",
+    ".html": f"a web page: {_AS_TEXT}",
+    ".srt": _SUBTITLES,
+    ".vtt": _SUBTITLES,
+    ".po": "a table of messages: write its texts to two files, one of each language, line by line",
     ".tmx": TRANSLATION_MEMORY,
     ".xlf": TRANSLATION_MEMORY,
     ".xliff": TRANSLATION_MEMORY,

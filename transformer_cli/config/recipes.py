@@ -59,7 +59,7 @@ class Vocabulary:
         return self.size >= _BYTES_FROM
 
 
-_BYTES_FROM = 4_000
+_BYTES_FROM = 2_000
 _STEP = 500
 _RARE = 0.9995  # SentencePiece's default coverage, advised for scripts with thousands of characters
 

@@ -266,7 +266,7 @@ class TrainingConfig(Section):
     """Steps between log lines."""
     tensorboard: bool = False
     """Write the content of metrics.jsonl to the run's folder `tensorboard` too. Needs `pip install
-    "transformer-cli[tensorboard]"`."""
+    tensorboard`."""
     keep_last: Positive = 5
     """Number of latest checkpoints to keep."""
     keep_best: Count = 1

@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from transformer_cli.log import ABOUT_TEXT, LOGGER, is_quiet
 
 _BATCH = 1000  # records of a Parquet file or data set converted to Python objects at a time
 _SHARD = 100_000  # records per shard when a set saved by `datasets` is streamed
+_NEARLY_ALL = 0.9
 _LARGEST_FIELD = 1 << 24  # characters in a CSV field; a larger one has an unclosed quote
 
 
@@ -38,8 +40,7 @@ def read_table(table: Table, path: Path, errors: Errors = "strict") -> Iterator[
     fields = _Fields(str(path), unit_of(table, path), str(table.source_field), str(table.target_field))
     match table.format_of(path):
         case "tsv":
-            rows = ((number, line.split("\t")) for number, line in enumerate(read_lines(path, errors), 1))
-            yield from _of_columns(rows, table, fields)
+            yield from _of_columns(_tsv_rows(read_lines(path, errors), str(path)), table, fields)
         case "csv":
             yield from _of_columns(_csv_rows(read_lines(path, errors), str(path)), table, fields)
         case "jsonl":
@@ -160,12 +161,35 @@ def _column(field: str | int, first: list[str], name: str) -> int:
     return first.index(field)
 
 
+def _tsv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]]:
+    """The cells between the tabs of each line, with its number. Quotation marks are text; a warning if all cells have
+    them."""
+    number = quoted = 0
+    for number, line in enumerate(lines, 1):
+        cells = line.split("\t")
+        quoted += all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
+        yield number, cells
+    if number and quoted >= _NEARLY_ALL * number:
+        LOGGER.warning(
+            "%s: the fields are in quotation marks, which a TSV takes as text: if they are none, add format: csv",
+            name,
+            extra=ABOUT_TEXT,
+        )
+
+
 def _csv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV (RFC 4180), each with the number of its first line."""
+    """The rows of a CSV (RFC 4180), each with the number of its first line. Semicolons or tabs may take the place of
+    commas: they do where the first line, which has two columns at least, has no comma outside of quotes."""
+    remaining = iter(lines)
+    first = next(remaining, None)
+    if first is None:
+        return
+    delimiter = next((mark for mark in ",;\t" if mark in re.sub('"[^"]*"', "", first)), ",")
     # The csv module ends a row at a lone carriage return, so something takes its place that UTF-8 text cannot hold.
     stand_in = "\ud800"
     csv.field_size_limit(_LARGEST_FIELD)
-    reader = csv.reader((line.replace("\r", stand_in) + "\n" for line in lines), strict=True)
+    every = (line.replace("\r", stand_in) + "\n" for line in chain([first], remaining))
+    reader = csv.reader(every, delimiter=delimiter, strict=True)
     while True:
         number = reader.line_num + 1
         try:

@@ -2,8 +2,8 @@
 
 A model trained on sentences translates a paragraph badly, or stops after its first sentence. A sentence ends at a full
 stop, question mark, exclamation mark or ellipsis of any script, with any closing quotes and brackets, if a space
-follows and then no lower-case letter. Chinese and Japanese marks need no space. A full stop after an initial, a number
-of one or two digits or one of a few abbreviations does not end a sentence. Greek's question mark is a semicolon
+follows and then no lower-case letter. Chinese, Japanese and Indian marks need no space. A full stop after an initial, a
+number of one or two digits or one of a few abbreviations does not end a sentence. Greek's question mark is a semicolon
 elsewhere, and ends none.
 """
 
@@ -18,10 +18,12 @@ from transformer_cli.decoding.translator import Translation, Translator, joined
 from transformer_cli.errors import LineError
 
 _CLOSING = "\"'”’“‘»«)\\]）」』】"  # closing quotes in German are opening quotes in English
-_WIDE = "。！？｡．"
-# The Latin marks, and those of Arabic, Urdu, the scripts of India, Armenian, Ethiopic, Burmese and Khmer.
-_NARROW = ".!?…؟۔।॥։።፧။។"
-_END = re.compile(rf"(?:[{_WIDE}](?!(?<=．)\d))+[{_CLOSING}]*\s*|[{_NARROW}]+[{_CLOSING}]*\s+")
+_WIDE = "。！？｡．।॥"  # Chinese and Japanese marks, and those of India's scripts
+_NARROW = ".!?…؟۔։።፧။។"  # the Latin marks, and those of Arabic, Urdu, Armenian, Ethiopic, Burmese and Khmer
+_CJK = "\u3040-\u30ff\u3400-\u9fff"  # kana and Chinese characters, between which half-width marks need no space
+_END = re.compile(
+    rf"(?:[{_WIDE}](?!(?<=．)\d))+[{_CLOSING}]*\s*|[{_NARROW}]+[{_CLOSING}]*\s+|(?<=[{_CJK}])[!?]+(?=[{_CJK}])"
+)
 _WORDS = "Mr|Mrs|Ms|Hr|Fr|Dr|Prof|St|Nr|No|Fig|Abb|Abs|Art|vs|ca|bzw|vgl|evtl|Sr|Jr|Inc|Ltd|Co"
 _ABBREVIATION = re.compile(rf"(?:^|[\s(\"'“‘„‚«»])(?:[^\W\d_]|\d{{1,2}}|[^\W\d_]\.[^\W\d_]|{_WORDS})\.$")
 _LONGEST = 10  # characters of an abbreviation and the one before it

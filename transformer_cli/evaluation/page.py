@@ -11,7 +11,7 @@ from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.run_files import replace_text
 
 _TEMPLATE = "page.html"
-INSTALL = 'pip install "transformer-cli[report]"'
+INSTALL = "pip install matplotlib"
 
 
 def can_draw() -> bool:

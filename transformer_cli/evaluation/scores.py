@@ -225,7 +225,7 @@ def _remedy(tokenize: str, error: BaseException) -> str:
 
 
 def _install(extra: str) -> str:
-    return f'pip install "transformer-cli[{extra}]"'
+    return f'pip install "sacrebleu[{extra}]"'
 
 
 def worth(score: float, loss: float) -> float:

@@ -49,7 +49,7 @@ def suspicions_of_references(references: _Lines, measure: Measure) -> Iterator[s
             yield (
                 f"BLEU with tok:{measure.tokenize} compares words between spaces, and the references have none in "
                 f"{found}: name their language if it is Chinese, Japanese or Korean (--target-lang, data.target_lang), "
-                "or take the tokenizer char"
+                "or take the tokenizer char (--tokenize, evaluation.tokenize)"
             )
         if "ter" in measure.metrics:
             yield f"TER compares words between spaces, and the references have none in {found}: it says little there"

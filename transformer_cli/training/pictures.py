@@ -31,8 +31,7 @@ def check_tensorboard(settings: TrainingConfig) -> None:
     """ConfigError if TensorBoard's curves are configured and tensorboard is not installed."""
     if settings.tensorboard and find_spec("tensorboard") is None:
         raise ConfigError(
-            'training.tensorboard: tensorboard is not installed: pip install "transformer-cli[tensorboard]", or set it '
-            "to false"
+            "training.tensorboard: tensorboard is not installed: pip install tensorboard, or set it to false"
         )
 
 

@@ -34,8 +34,9 @@ def repair_in_lines(
         for cleaned in done.get(name, ()):
             yield f"{name}: {_plural(cleaned.written, 'pair')} written, {_plural(cleaned.changed, 'line')} changed"
             yield from (f"  {count:>9,}  left out, {LEFT_OUT[reason]}" for reason, count in cleaned.left_out.items())
-            source, target = (path_as_yaml(path, folder) for path in (cleaned.source, cleaned.target))
-            yield f"  {{source: {source}, target: {target}}}"
+            if cleaned.written:
+                source, target = (path_as_yaml(path, folder) for path in (cleaned.source, cleaned.target))
+                yield f"  {{source: {source}, target: {target}}}"
 
 
 def as_plain(reports: Mapping[str, SetReport], done: Mapping[str, Sequence[Cleaned]] | None) -> dict[str, Any]:
