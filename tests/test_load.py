@@ -376,6 +376,7 @@ NAME = "letters, digits and . _ + - (at most 100, a letter or digit first)"
         ("data: {test: [a]}", f"data.test: must be names with {PART} each, not ['a']"),
         ("data: {test: {a: b}}", f"data.test.a: must be {PART}, not 'b'"),
         ("data: {valid: {source: a, target: b}}", f"data.valid: must be {PART}, not {{source: 'a', target: 'b'}}"),
+        ("data: {test: {source: a}}", f"data.test.source: must be {PART}, not 'a'"),
         ("data: {valid: {hold_out: 0}}", "data.valid.hold_out: must be at least 1, not 0"),
         ("data: {test: {a: {hold_out: x}}}", "data.test.a.hold_out: must be a whole number, not 'x'"),
         ("data: {valid: {holdout: 5}}", "data.valid.holdout: unknown key; did you mean data.valid.hold_out?"),

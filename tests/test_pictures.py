@@ -177,7 +177,7 @@ def test_tensorboard_that_is_not_installed_is_an_error_only_where_it_is_asked_fo
 ) -> None:
     monkeypatch.setattr(pictures, "find_spec", lambda name: None)
     check_tensorboard(TrainingConfig())
-    with pytest.raises(ConfigError, match=r'^training.tensorboard: .* pip install tensorboard'):
+    with pytest.raises(ConfigError, match=r"^training.tensorboard: .* pip install tensorboard"):
         check_tensorboard(TrainingConfig(tensorboard=True))
 
 

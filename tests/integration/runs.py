@@ -142,6 +142,6 @@ def in_processes(
     ]
     for process in started:
         process.join(WITHIN)
-    assert [process.exitcode for process in started] == [main_code] + [others_code] * (count - 1), [
-        (folder / str(rank)).read_text() for rank in range(count)
-    ]
+    codes = [process.exitcode for process in started]
+    said = [(folder / str(rank)).read_text() for rank in range(count)]
+    assert codes == [main_code] + [others_code] * (count - 1), (codes, said)

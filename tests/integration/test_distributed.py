@@ -25,6 +25,7 @@ from transformer_cli.errors import DataError
 from transformer_cli.run_files import checkpoint_path
 from transformer_cli.training import step
 from transformer_cli.training.loss import LossSums
+from transformer_cli.training.run_dir import RunDir
 from transformer_cli.training.step import batch_loss
 
 Command = Callable[..., CompletedProcess[str]]
@@ -318,6 +319,21 @@ def test_an_error_and_a_warning_that_all_processes_meet_are_said_by_the_main_one
     in_processes(2, [*words, "--threads", 2], tmp_path)
     assert (tmp_path / "0").read_text().count("no longer bit for bit the unbroken run") == 1
     assert (tmp_path / "1").read_text() == ""
+
+
+@pytest.mark.slow
+def test_an_error_that_the_main_process_alone_meets_ends_all_with_its_message_only(small: Path, tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    run.path.mkdir()
+    began = time.monotonic()
+    with run.locked():
+        words = ["train", small, "--run-dir", run.path, *as_options(SETTINGS)]
+        in_processes(3, words, tmp_path, main_code=2, others_code=1)
+    assert time.monotonic() - began < 60
+    assert (
+        (tmp_path / "0").read_text().startswith(f"error: another process is training in {run.path}: wait for its end")
+    )
+    assert (tmp_path / "1").read_text() == (tmp_path / "2").read_text() == ""
 
 
 def _trouble_in_process_1(kind: str) -> None:

@@ -339,7 +339,7 @@ _WANTED = {
 def _wanted(detail: ErrorDetails, loc: Loc) -> str:
     match detail["type"]:
         case "tuple_type" | "too_short" | "too_long":
-            return "must be a file name or a list of them" if loc[-1] in _FILES else _wanted_list(loc)
+            return "must be a file name or a list of them" if loc[-1] in _FILES and len(loc) > 3 else _wanted_list(loc)
         case "union_tag_not_found":
             return (
                 "must name one kind of text: source and target (files of lines), path (a table) or hub (a Hugging Face "
