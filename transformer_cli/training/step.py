@@ -133,7 +133,7 @@ class Updater:
         while True:
             parts = self.cut(dataset, update)
             own = self.shared_by.share(parts)
-            result = attempt(lambda: self.update([make_batch(dataset, part) for part in own], step, rate), self.device)  # noqa: B023
+            result = attempt(partial(self._update_on, dataset, own, step, rate), self.device)
             if not isinstance(result, OutOfMemory):
                 return result
             if self.processes.count > 1:
@@ -141,10 +141,13 @@ class Updater:
                 raise ProcessError(f"process {self.processes.rank} ran out of memory: {_LESS_MEMORY}")
             self._halve(max(parts, key=dataset.cells), dataset, result)
 
+    def _update_on(self, dataset: TokenDataset, parts: Sequence[Indices], step: int, rate: float) -> UpdateResult:
+        return self.update([make_batch(dataset, part) for part in parts], step, rate)
+
     def try_largest(self, dataset: TokenDataset, plan: Sequence[Update]) -> Indices | None:
-        """Run a forward and backward pass of the largest micro-batch of some thousand planned updates, with all memory
-        of an update allocated, so that memory runs out now or hardly ever. Return that micro-batch, or the largest part
-        of it that fits; None if nothing is planned."""
+        """Run a forward and backward pass of the largest micro-batch of a thousand planned updates or more, with all
+        memory of an update allocated, so that memory runs out now or hardly ever. Return that micro-batch, or the
+        largest part of it that fits; None if nothing is planned."""
         self._make_moments()
         some = plan[:: max(len(plan) // _UPDATES_CUT, 1)]
         parts = [part for update in some for part in self.cut(dataset, update)]
