@@ -102,8 +102,8 @@ def _refuse_unless_lines(path: Path) -> None:
     if suffix in _TABLES:
         raise ConfigError(
             f"{path} is a table, and init takes two files with a sentence in each line: write its columns to such "
-            "files (of tab-separated text, cut -f 1 and cut -f 2 do that), or run init with "
-            "any two files and put {path: FILE, source_field: 1, target_field: 2} in the place of its train entry"
+            "files (of tab-separated text, cut -f 1 and cut -f 2 do that), or run init with any two files and replace "
+            "their entry under train by {path: FILE, source_field: 1, target_field: 2}"
         )
     if document := DOCUMENTS.get(f".{suffix}"):
         raise ConfigError(f"{path} is {document}")
