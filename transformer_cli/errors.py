@@ -54,6 +54,6 @@ class Stopped(UserError):
     """A signal stopped the run. Exit code 128 + its number, as in a shell."""
 
     def __init__(self, number: signal.Signals, message: str = "") -> None:
-        super().__init__(message)
+        super().__init__(f"stopped by {number.name}" + (f". {message}" if message else ""))
         self.signal = number
         self.exit_code = 128 + number

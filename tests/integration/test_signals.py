@@ -246,8 +246,9 @@ def test_a_terminal_that_is_closed_ends_a_run_saved(small: Path, tmp_path: Path)
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True, timeout=120)
     assert int(done.stdout) == 128 + signal.SIGHUP
     # What it would have said went nowhere, and is in the log of the run.
-    assert "SIGHUP: finishing this step and saving" in (run / "train.log").read_text()
-    assert last_update(run) == saved_steps(run)[-1]
+    step = saved_steps(run)[-1]
+    assert f"stopped by SIGHUP. step {step} is saved. Go on with: " in (run / "train.log").read_text()
+    assert last_update(run) == step
 
 
 def test_a_run_under_nohup_goes_on_when_its_terminal_is_closed(train: Command, small: Path, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(**own)
         except Stopped as error:
-            _say(f"stopped by {error.signal.name}. {error}", error)
+            _say(str(error), error)
             raise typer.Exit(error.exit_code) from error
         except UserError as error:
             _say(f"error: {error}", error, traceback)
