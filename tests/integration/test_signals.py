@@ -251,6 +251,20 @@ def test_a_terminal_that_is_closed_ends_a_run_saved(small: Path, tmp_path: Path)
     assert last_update(run) == step
 
 
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full", "2>&- >&-", "2> >(head -n 1 >/dev/null)"])
+def test_a_run_goes_on_where_nobody_hears_what_it_says(
+    small: Path, unbroken: Path, tmp_path: Path, redirection: str
+) -> None:
+    run = tmp_path / "run"
+    words = ["train", small, "--run-dir", run, "--threads", 1]
+    words += [word for setting in SETTINGS for word in ("--set", setting)]
+    command = [sys.executable, "-m", "transformer_cli", *map(str, words)]
+    done = subprocess.run(["bash", "-c", f'"$@" {redirection}', "bash", *command], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.stdout == b"") == (">&-" in redirection.split())
+    assert_same_run(run, unbroken)
+
+
 def test_a_run_under_nohup_goes_on_when_its_terminal_is_closed(train: Command, small: Path, tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -21,6 +21,7 @@ from transformer_cli.cli.init import init
 from transformer_cli.cli.inspect import inspect
 from transformer_cli.cli.report import report
 from transformer_cli.cli.score import score
+from transformer_cli.cli.stderr import guard_stderr
 from transformer_cli.cli.train import train
 from transformer_cli.cli.translate import translate
 
@@ -93,4 +94,5 @@ def main() -> None:
     # Loading the packages creates some hundred thousand objects, none of them garbage. Python's collector would scan
     # them again and again, for 0.15 seconds of start-up. Training and translating create no cyclic garbage.
     gc.set_threshold(50_000)
+    guard_stderr()
     app()

@@ -3,7 +3,6 @@
 A request waits for the current step and its checkpoint; where nothing would be lost, it ends the run at once.
 """
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +25,6 @@ class StopRequests:
         self.signal: signal.Signals | None = None
         self._waits = True
         self._before: dict[signal.Signals, object] = {}
-        self._at_terminal: list[int] = []
 
     def __enter__(self) -> "StopRequests":
         try:
@@ -36,7 +34,6 @@ class StopRequests:
                 self._before[number] = signal.signal(number, self._handle)
         except ValueError:  # not the main thread of the program
             self._before.clear()
-        self._at_terminal = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,12 +52,6 @@ class StopRequests:
             self._waits = True
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        if number == _HANGUP:
-            # The terminal is gone, and writing to it would raise an error.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            for descriptor in self._at_terminal:
-                os.dup2(nowhere, descriptor)
-            os.close(nowhere)
         again = self.signal is not None
         if again and number == signal.SIGINT:
             raise KeyboardInterrupt  # whoever presses Ctrl-C twice does not want to wait
