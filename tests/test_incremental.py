@@ -55,6 +55,23 @@ def test_a_step_gives_the_logits_of_teacher_forcing(form: AttentionForm, norm: s
         torch.testing.assert_close(logits.squeeze(1), expected[:, t], rtol=0, atol=1e-5)
 
 
+@both_norms
+def test_many_sentences_of_many_lengths_are_encoded_as_each_alone(norm: str) -> None:
+    model = build(small(norm=norm))
+    lengths = [17 - i // 10 for i in range(150)]  # more than are encoded together
+    src = words(*lengths)
+    tgt = words(*[3] * len(lengths))
+    decoder = IncrementalDecoder(model)
+    state = decoder.start(src, padding_mask(src, PAD))
+    found = []
+    for t in range(3):
+        logits, state = decoder.step(tgt[:, t : t + 1], state)
+        found.append(logits)
+    for i, length in enumerate(lengths):
+        alone = logits_of(model, src[i : i + 1, :length], tgt[i : i + 1])
+        torch.testing.assert_close(torch.cat(found, dim=1)[i : i + 1], alone, rtol=0, atol=1e-5)
+
+
 @both_forms
 @both_norms
 def test_a_reordered_cache_follows_its_rows(form: AttentionForm, norm: str) -> None:
@@ -300,7 +317,7 @@ def test_an_fp32_model_is_searched_in_bfloat16_where_that_pays(width: int, produ
     expected = logits_of(model, src, tgt)
     decoder = IncrementalDecoder(model, torch.bfloat16)
     assert decoder.output.dtype == torch.bfloat16
-    assert {decoder.layers[0].own_in.weight.dtype, decoder.layers[-1].ffn_out.bias.dtype} == {products}
+    assert {decoder.layers[0].own_in.dtype, decoder.layers[-1].ffn_out.dtype} == {products}
     state, logits = decoder.start(src, padding_mask(src, PAD)), []
     for t in range(3):
         step, state = decoder.step(tgt[:, t : t + 1], state)

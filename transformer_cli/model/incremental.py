@@ -11,6 +11,7 @@ possible on CPU, the weight matrices and the memory keys are stored transposed, 
 as `bmm` expects.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -21,9 +22,12 @@ from torch import Tensor
 
 from transformer_cli.model.attention import whole_lanes
 from transformer_cli.model.blocks import BF16_FROM_WIDTH, LayerNorm, Linear
+from transformer_cli.model.products import Product
 from transformer_cli.model.transformer import DecoderLayer, Transformer
 
 _LEAST_ROOM = 32  # minimum number of places to add at a time
+# Sentences encoded together on CPU. They come sorted by length: few have less padding than all.
+_ENCODED_TOGETHER = 64
 
 
 class LayerCache(NamedTuple):
@@ -84,32 +88,6 @@ class DecoderState:
         return replace(self, layers=layers, filled=most, visible=visible)
 
 
-class _Product(NamedTuple):
-    """y = x W^T + b, with W^T stored contiguously."""
-
-    weight: Tensor  # (in, out)
-    bias: Tensor  # (out)
-
-    @classmethod
-    def of(cls, *layers: Linear) -> "_Product":
-        """Merge layers of the same input into one, with concatenated outputs."""
-        weight = torch.cat([layer.weight for layer in layers]).t().contiguous()
-        return cls(weight, torch.cat([layer.bias for layer in layers]))
-
-    def to(self, dtype: torch.dtype) -> "_Product":
-        """Convert to another dtype."""
-        return _Product(self.weight.to(dtype), self.bias.to(dtype))
-
-    def scaled(self, outputs: int, factor: float) -> "_Product":
-        """Multiply the first `outputs` outputs by a factor, in place."""
-        self.weight[:, :outputs] *= factor
-        self.bias[:outputs] *= factor
-        return self
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return torch.addmm(self.bias, x.to(self.weight.dtype), self.weight)
-
-
 class _Norm(NamedTuple):
     """Layer normalisation without the overhead of a module call, which costs as much as the operation itself."""
 
@@ -136,24 +114,37 @@ class _Layer:
         self.pre_norm = layer.pre_norm
         self.heads = own.num_heads
         self.cross = cross
+        self.device = cross.key.weight.device
         self.attention_dtype = attention
         width, scale = own.query.out_features, (own.num_heads / own.query.out_features) ** 0.5
-        self.own_in = _Product.of(own.query, own.key, own.value).scaled(width, scale).to(products)
-        self.own_out = _Product.of(own.output).to(products)
-        self.cross_in = _Product.of(cross.query).scaled(width, scale).to(products)
-        self.cross_out = _Product.of(cross.output).to(products)
-        self.ffn_in = _Product.of(inner.inner).to(products)
-        self.ffn_out = _Product.of(inner.outer).to(products)
+        self.own_in = _scaled_queries(width, scale, own.query, own.key, own.value, dtype=products)
+        self.own_out = Product(own.output.weight, own.output.bias, products)
+        self.cross_in = _scaled_queries(width, scale, cross.query, dtype=products)
+        self.cross_out = Product(cross.output.weight, cross.output.bias, products)
+        self.ffn_in = Product(inner.inner.weight, inner.inner.bias, products)
+        self.ffn_out = Product(inner.outer.weight, inner.outer.bias, products)
         self.activation: Callable[[Tensor], Tensor] = inner.activation
         self.own_norm = _Norm.of(layer.self_attention_norm, stream)
         self.cross_norm = _Norm.of(layer.cross_attention_norm, stream)
         self.ffn_norm = _Norm.of(layer.feed_forward_norm, stream)
 
-    def start(self, memory: Tensor) -> LayerCache:
-        """Cache without target tokens: memory (B, S in whole lanes, D) -> the cache of B sentences."""
-        keys = self.cross.keys(memory).to(self.attention_dtype).transpose(2, 3).flatten(0, 1).contiguous()
-        values = self.cross.values(memory).to(self.attention_dtype).flatten(0, 1)
-        return LayerCache(values[:, :0], values[:, :0], keys, values)
+    def empty_cache(self, sentences: int, places: int) -> LayerCache:
+        """Cache without target tokens, with room for `places` source tokens (in whole lanes) of each sentence."""
+        size = self.cross.key.out_features // self.heads
+        own = torch.empty(sentences * self.heads, 0, size, dtype=self.attention_dtype, device=self.device)
+        keys = own.new_empty(sentences * self.heads, size, places)
+        values = own.new_empty(sentences * self.heads, places, size)
+        return LayerCache(own, own, keys, values)
+
+    def remember(self, memory: Tensor, cache: LayerCache, first: int) -> None:
+        """Cache the keys and values of memory (B', S, D), which is that of the sentences from `first` on."""
+        groups = slice(first * self.heads, (first + len(memory)) * self.heads)
+        keys, values = cache.memory_keys[groups], cache.memory_values[groups]
+        length = memory.shape[1]
+        keys[:, :, :length] = self.cross.keys(memory).transpose(2, 3).flatten(0, 1)
+        values[:, :length] = self.cross.values(memory).flatten(0, 1)
+        keys[:, :, length:] = 0.0  # whatever is there has a weight of zero, but must be finite
+        values[:, length:] = 0.0
 
     def step(self, x: Tensor, cache: LayerCache, filled: int, visible: Tensor | None, source: Tensor) -> Tensor:
         """Process the newest token of each row and cache it at the places from `filled` on: x (N, D) -> (N, D).
@@ -183,6 +174,14 @@ class _Layer:
         """Concatenate the heads of each row: (B * H, W, K) -> (N, D)."""
         _, width, size = attended.shape
         return attended.view(-1, self.heads, width, size).transpose(1, 2).reshape(-1, self.heads * size)
+
+
+def _scaled_queries(outputs: int, factor: float, *layers: Linear, dtype: torch.dtype) -> Product:
+    """Layers of the same input as one product with concatenated outputs, of which the first are multiplied."""
+    weight, bias = torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
+    weight[:outputs] *= factor
+    bias[:outputs] *= factor
+    return Product(weight, bias, dtype)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
@@ -217,7 +216,8 @@ class IncrementalDecoder:
         self.model = model
         self.autocast = torch.autocast(weight.device.type, dtype, enabled=dtype != weight.dtype)
         self.stream_dtype, self.attention_dtype, products = weight.dtype, dtype, dtype
-        if weight.is_cpu and dtype.itemsize == 2:
+        on_host = weight.is_cpu
+        if on_host and dtype.itemsize == 2:
             self.stream_dtype = self.attention_dtype = torch.float32
             products = dtype if config.d_model >= BF16_FROM_WIDTH else torch.float32
         self.layers = [
@@ -225,14 +225,21 @@ class IncrementalDecoder:
         ]
         norm = model.decoder.norm
         self.norm = _Norm.of(norm, self.stream_dtype) if isinstance(norm, LayerNorm) else None
-        self.output = weight.t().contiguous().to(dtype)  # (D, V)
+        self.output = Product(weight, None, dtype)
+        self.encoded_together = _ENCODED_TOGETHER if on_host else sys.maxsize
 
     def start(self, src: Tensor, src_mask: Tensor) -> DecoderState:
         """Encode once: src (B, S), src_mask (B, 1, S) -> the state of B sentences with one row each and no token."""
         sentences, length = src.shape
-        with self.autocast:
-            memory = F.pad(self.model.encode(src, src_mask), (0, 0, 0, whole_lanes(length) - length))
-            layers = tuple(layer.start(memory) for layer in self.layers)
+        layers = tuple(layer.empty_cache(sentences, whole_lanes(length)) for layer in self.layers)
+        for first in range(0, sentences, self.encoded_together):
+            part = slice(first, first + self.encoded_together)
+            mask = src_mask[part]
+            longest = length if len(mask) == sentences else int(mask.any(0).nonzero().max()) + 1
+            with self.autocast:
+                memory = self.model.encode(src[part, :longest], mask[:, :, :longest])
+                for layer, cache in zip(self.layers, layers, strict=True):
+                    layer.remember(memory, cache, first)
         bias = _bias(src_mask, self.model.config.num_heads, self.attention_dtype)
         return DecoderState(layers, bias, sentences, 1, 0, None, 0)
 
@@ -256,7 +263,7 @@ class IncrementalDecoder:
         for layer, cache in zip(self.layers, state.layers, strict=True):
             x = layer.step(x, cache, state.filled, bias, state.source_bias)
         x = x if self.norm is None else self.norm(x)
-        logits = x.to(self.output.dtype) @ self.output
+        logits = self.output(x)
         state = replace(state, filled=filled, visible=visible, position=state.position + 1)
         return logits.view(*tokens.shape, -1), state
 
