@@ -6,6 +6,7 @@ so that the smoothed distribution gives the right piece 1 - e, padding 0 and eve
 in this spread (some use V classes, some V - 1), and their smoothed losses cannot be compared: compare the plain `nll`.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from torch.autograd.function import FunctionCtx
 
 # Logits per chunk of the fused form: 8 MB, about the cache of a CPU; elsewhere enough to be worth a kernel launch.
 _CHUNK_CELLS = {"cpu": 1 << 21, "other": 1 << 26}
+_LOG2_E = math.log2(math.e)
 
 
 class LossSums(NamedTuple):
@@ -85,7 +87,8 @@ class _Fused(torch.autograd.Function):
             gold_logits = logits.gather(1, chunk_gold.unsqueeze(1)).squeeze(1)
             others = logits.sum(-1) - gold_logits - logits[:, pad]
             highest = logits.amax(-1, keepdim=True)
-            exponentials = logits.sub_(highest).exp_()  # in place: no longer logits
+            # In place: no longer logits. PyTorch's exp2 is three times as fast as its exp on CPU.
+            exponentials = logits.sub_(highest).mul_(_LOG2_E).exp2_()
             total = exponentials.sum(-1, keepdim=True)  # (rows, 1)
             normaliser = (highest + total.log()).squeeze(1)
             chunk_nll = (normaliser - gold_logits).sum()
