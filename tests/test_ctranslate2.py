@@ -335,13 +335,15 @@ def test_a_run_is_exported_beside_its_model_once_and_again_when_the_model_change
 def test_what_a_killed_export_left_beside_a_model_does_no_harm_and_is_removed_an_hour_later(tmp_path: Path) -> None:
     own = model()
     checkpoint.write(tmp_path / "model.safetensors", own.as_file({}))
-    for name, age in ((".ctranslate2-killed", 3700), (".ctranslate2-at-work", 3500)):
+    begun = ".ctranslate2.transformer-cli-"
+    (tmp_path / f"{begun}nowhere").symlink_to("nowhere")
+    for name, age in ((f"{begun}killed", 3700), (f"{begun}at-work", 3500), (".ctranslate2-notes", 9000)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.bin").write_bytes(b"half")
         os.utime(tmp_path / name, (time.time() - age,) * 2)
     CTranslate2Translator(own, beside(own, tmp_path))
     found = sorted(path.name for path in tmp_path.iterdir())
-    assert found == [".ctranslate2-at-work", "ctranslate2", "model.safetensors"]
+    assert found == [".ctranslate2-notes", f"{begun}at-work", f"{begun}nowhere", "ctranslate2", "model.safetensors"]
 
 
 def test_two_programs_that_export_a_run_at_once_both_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import shutil
 import time
 import zlib
 from contextlib import suppress
+from glob import escape
 from importlib import import_module
 from pathlib import Path
 from tempfile import mkdtemp
@@ -56,10 +57,12 @@ def _made(translator: Translator, folder: Path, quantization: str | None) -> Pat
     spec = _specification(translator)
     spec.validate()
     spec.optimize(quantization=quantization)
-    for old in folder.parent.glob(f".{folder.name}-*"):
-        if time.time() - old.stat().st_mtime > _ABANDONED:
-            shutil.rmtree(old, ignore_errors=True)
-    new = Path(mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    unfinished = f".{folder.name}.transformer-cli-"  # a prefix that nobody else gives to a folder
+    for old in folder.parent.glob(f"{escape(unfinished)}*"):
+        with suppress(OSError):  # another process has removed or renamed it
+            if time.time() - old.lstat().st_mtime > _ABANDONED:
+                shutil.rmtree(old)
+    new = Path(mkdtemp(prefix=unfinished, dir=folder.parent))
     try:
         new.chmod(0o755)
         spec.save(str(new))
