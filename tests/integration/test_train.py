@@ -501,6 +501,7 @@ def test_patience_ends_a_run_that_finds_nothing_better(train: Command, small: Pa
     assert done.returncode == 0
     assert "3 validations without a new best (training.patience 3), at step 8; the best was step 2" in done.stderr
     assert [event["step"] for event in events(tmp_path / "run", "valid") if "averaged" not in event] == [2, 4, 6, 8]
+    assert events(tmp_path / "run", "train")[-1]["step"] == 8  # what was trained since the last line is logged, too
     assert checkpoint.read(tmp_path / "run" / "model.safetensors").origin == {"kind": "best", "step": 2}
 
 

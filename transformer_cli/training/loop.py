@@ -99,8 +99,9 @@ def _train(job: Job, stop: StopRequests) -> None:
                 job.feed.end_epoch(state)
             progress.advance()
 
-            # every log_steps, and at the end: log
-            if state.step % settings.log_steps == 0 or state.stop_reason(settings):
+            # every log_steps, and at the end, which a validation may bring: log
+            ends = state.stop_reason(settings) or state.may_run_out_of_patience(settings)
+            if state.step % settings.log_steps == 0 or ends:
                 job.log(progress, rate, result.grad_norm)
 
             # every valid_steps, and at the end: validate

@@ -111,6 +111,14 @@ class TrainingState:
         else:
             self.stopped_at = self.step
 
+    def may_run_out_of_patience(self, config: TrainingConfig) -> bool:
+        """Whether a validation of this step comes next and may be the last."""
+        return (
+            config.patience is not None
+            and self.bad_validations + 1 >= config.patience
+            and self.step % config.valid_steps == 0
+        )
+
     def stop_reason(self, config: TrainingConfig) -> str | None:
         """The limit that has ended training, in words; None if none has."""
         if self.step >= config.max_steps:
