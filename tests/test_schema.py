@@ -205,6 +205,12 @@ def test_a_name_that_is_no_plain_file_name_is_refused(name: str) -> None:
         Config(name=name)
 
 
+@pytest.mark.parametrize("name", ["valid", "train"])
+def test_a_test_set_has_a_name_of_its_own(name: str) -> None:
+    with pytest.raises(ValidationError, match="must be another name: that is one of the other sets"):
+        DataConfig.model_validate({"test": {name: [{"source": "a", "target": "b"}]}})
+
+
 # --- Keys that must go together ---------------------------------------------------------------------------------------
 
 

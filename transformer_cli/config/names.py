@@ -26,6 +26,15 @@ FileName = Annotated[
 ]
 
 
+def _is_no_other_set(name: str) -> str:
+    if name in ("train", "valid"):
+        raise PydanticCustomError("test_name", "must be another name: that is one of the other sets")
+    return name
+
+
+TestName = Annotated[FileName, AfterValidator(_is_no_other_set)]
+
+
 def trouble_of_language(tag: str) -> str | None:
     """The reason that a text is no language tag; None if it is one."""
     if not re.match(LANGUAGE_TAG, tag):

@@ -16,7 +16,7 @@ from transformer_cli.config.corpora import HoldOut as HoldOut
 from transformer_cli.config.corpora import HubSet as HubSet
 from transformer_cli.config.corpora import Section as Section
 from transformer_cli.config.corpora import Table as Table
-from transformer_cli.config.names import FileName, Language, Symbol
+from transformer_cli.config.names import FileName, Language, Symbol, TestName
 
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Size = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -54,7 +54,7 @@ class DataConfig(Section):
     valid: CorporaOrHoldOut = ()
     """Validation set, which measures progress and selects the best checkpoint: corpora like those of `train`, or
     `{hold_out: N}` for N pairs held out of `train`."""
-    test: dict[FileName, CorporaOrHoldOut] = {}  # noqa: RUF012, pydantic gives each model its own
+    test: dict[TestName, CorporaOrHoldOut] = {}  # noqa: RUF012, pydantic gives each model its own
     """Test sets by name, each a list of corpora or `{hold_out: N}`. They are translated and scored once, after
     training. The last line printed is the score of the first one."""
     max_length: Positive = 256
