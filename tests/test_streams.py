@@ -45,7 +45,7 @@ def test_streams_that_the_program_was_started_without_are_told(monkeypatch: pyte
         standard_input()
     with pytest.raises(DataError, match=message):
         input_lines(None, "strict")
-    with pytest.raises(DataError, match="there is no standard output: name a file with --output"), output_stream(None):
+    with pytest.raises(DataError, match="there is no standard output for the result"), output_stream(None):
         pass
 
 

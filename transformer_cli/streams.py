@@ -85,7 +85,7 @@ def output_stream(target: Path | None) -> Iterator[IO[str]]:
 
 def _standard_output() -> IO[str]:
     if sys.stdout is None:
-        raise DataError("there is no standard output: name a file with --output")
+        raise DataError("there is no standard output for the result: leave it open, or send it to a file with > FILE")
     assert hasattr(sys.stdout, "reconfigure")
     sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")
     return sys.stdout

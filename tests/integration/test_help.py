@@ -139,3 +139,16 @@ def test_wrong_usage_ends_with_2_and_nothing_on_stdout_but_help(cli: Command, wo
     assert done.returncode == 2
     assert "Usage: " in done.stdout + done.stderr
     assert not words or done.stdout == ""
+
+
+@pytest.mark.parametrize("flag", ["--version", "--help"])
+def test_an_answer_that_cannot_be_written_is_an_error_in_one_line(flag: str) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "transformer_cli", flag]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "error: cannot write the answer: No space left on device\n")
+
+
+def test_a_rank_that_is_no_number_is_that_of_a_single_process(program: Command) -> None:
+    done = program("config", "schema", env={"RANK": "", "LOCAL_RANK": "x"})
+    assert (done.returncode, done.stderr) == (0, "")

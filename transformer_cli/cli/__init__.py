@@ -5,6 +5,7 @@ Heavy packages are imported inside the commands, so that `--help` answers at onc
 
 import gc
 import re
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -95,4 +96,8 @@ def main() -> None:
     # them again and again, for 0.15 seconds of start-up. Training and translating create no cyclic garbage.
     gc.set_threshold(50_000)
     guard_stderr()
-    app()
+    try:
+        app()
+    except OSError as error:  # of help and version, which are no commands
+        print(f"error: cannot write the answer: {error.strerror}", file=sys.stderr)
+        sys.exit(1)

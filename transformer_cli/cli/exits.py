@@ -75,7 +75,8 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
 
 def _process(variable: str) -> int:
     """The rank of this process among all (RANK) or on its machine (LOCAL_RANK)."""
-    return int(os.environ.get(variable, "0"))
+    number = os.environ.get(variable, "")
+    return int(number) if number.isdecimal() else 0
 
 
 def _say(words: str, error: BaseException, traceback: bool = False) -> None:
