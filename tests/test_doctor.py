@@ -349,6 +349,24 @@ def test_a_cleaned_copy_has_no_findings_left_and_its_pairs_are_pairs(tmp_path: P
     assert again["train"].findings == []
 
 
+def test_no_copy_takes_the_place_of_another_whose_set_is_called_like_it_with_a_number(tmp_path: Path) -> None:
+    texts = {stem: corpus(tmp_path, stem, clean(2, seed)) for seed, stem in enumerate(("a1", "a2", "b", "c", "d"))}
+    sets: dict[str, list[AnyCorpus]] = {
+        "test.a": [texts["a1"], texts["a2"]],
+        "test.a.1": [texts["b"]],
+        "test.a.1.1": [texts["c"]],
+        "test.A.2": [texts["d"]],
+    }
+    done = cleaned(tmp_path / "new", sets)
+    assert [one.source.name for copies in done.values() for one in copies] == [
+        "test.a.1.en", "test.a.2.en", "test.a.1.1.en", "test.a.1.1.1.en", "test.A.2.1.en",
+    ]  # fmt: skip
+    for name, corpora in sets.items():
+        assert list(read_pairs([Corpus(source=one.source, target=one.target) for one in done[name]])) == list(
+            read_pairs(corpora)
+        )
+
+
 def test_a_set_with_errors_is_not_written(tmp_path: Path) -> None:
     uneven = corpus(tmp_path, "a", clean(10))
     (tmp_path / "a.ru").write_text("один\n")

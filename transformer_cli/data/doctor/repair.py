@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 
 from transformer_cli.config.corpora import language_suffix
@@ -68,11 +69,12 @@ def write_cleaned(
     filters = FilterConfig(length_ratio=USUAL_RATIO, identical=True, duplicates=True, overlap=True, script=True)
     data = DataConfig(source_lang=languages[0], target_lang=languages[1], filters=filters)
     done: dict[str, list[Cleaned]] = {}
+    taken: set[str] = set()
     for name, corpora in usable.items():
         done[name] = []
         seen = SeenPairs()
-        for number, corpus in enumerate(corpora, 1):
-            stem = name if len(corpora) == 1 else f"{name}.{number}"
+        for corpus in corpora:
+            stem = _free_stem(name, len(corpora) > 1, taken)
             source, target = _suffixes(corpus, languages)
             cleaned = Cleaned(folder / f"{stem}.{source}", folder / f"{stem}.{target}")
             pairs = read_corpus(corpus, errors)
@@ -86,6 +88,15 @@ def write_cleaned(
             cleaned.left_out |= {reason: count for reason in REASONS if (count := getattr(counts, reason))}
             done[name].append(cleaned)
     return done
+
+
+def _free_stem(name: str, numbered: bool, taken: set[str]) -> str:
+    """The name of a copy without its suffix, which is added to those taken: the name of the set, or with the next free
+    number if it is to be numbered or the name is taken. The name of one set may be that of another with a number."""
+    stems = chain(() if numbered else (name,), (f"{name}.{number}" for number in count(1)))
+    stem = next(stem for stem in stems if stem.casefold() not in taken)  # some file systems take A and a for one name
+    taken.add(stem.casefold())
+    return stem
 
 
 def _suffixes(corpus: AnyCorpus, languages: tuple[str, str]) -> tuple[str, str]:
@@ -124,7 +135,7 @@ def _write(pairs: Iterable[Pair], cleaned: Cleaned) -> None:
     try:
         with ExitStack() as stack:
             source, target = (
-                stack.enter_context(path.open("w", encoding="utf-8", newline="\n"))
+                stack.enter_context(path.open("x", encoding="utf-8", newline="\n"))
                 for path in (cleaned.source, cleaned.target)
             )
             for pair in pairs:
