@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from transformer_cli.config.load import load_config
 from transformer_cli.config.schema import AnyCorpus, Corpus, Table
 from transformer_cli.data.corpus import read_pairs
 from transformer_cli.data.doctor.characters import flaws, is_decomposed, repaired
@@ -365,6 +366,30 @@ def test_no_copy_takes_the_place_of_another_whose_set_is_called_like_it_with_a_n
         assert list(read_pairs([Corpus(source=one.source, target=one.target) for one in done[name]])) == list(
             read_pairs(corpora)
         )
+
+
+def test_the_entry_of_a_copy_has_the_weight_of_its_corpus(tmp_path: Path) -> None:
+    text = corpus(tmp_path, "a", clean(3))
+    (tmp_path / "t.tsv").write_text("one\tраз\n", encoding="utf-8")
+    sets: dict[str, list[AnyCorpus]] = {
+        "train": [
+            text.model_copy(update={"weight": 0.5}),
+            Table(path=tmp_path / "t.tsv", source_field=1, target_field=2, weight=1e-05),
+        ],
+        "valid": [corpus(tmp_path, "b", clean(3, seed=2))],
+    }
+    done, new = cleaned(tmp_path / "new", sets), tmp_path / "new"
+    lines = repair_in_lines(done, examine(sets, LANGUAGES), None)
+    entries = [line.strip() for line in lines if line.startswith("  {")]
+    assert entries == [
+        f"{{source: {new}/train.1.en, target: {new}/train.1.ru, weight: 0.5}}",
+        f"{{source: {new}/train.2.en, target: {new}/train.2.ru, weight: 1e-05}}",
+        f"{{source: {new}/valid.en, target: {new}/valid.ru}}",
+    ]
+    (tmp_path / "pasted.yaml").write_text(f"data: {{train: [{entries[0]}, {entries[1]}], valid: [{entries[2]}]}}\n")
+    pasted = load_config(tmp_path / "pasted.yaml").data
+    assert [one.weight for one in pasted.train] == [0.5, 1e-05]
+    assert as_plain({}, done)["written"]["train"][0]["weight"] == 0.5
 
 
 def test_a_set_with_errors_is_not_written(tmp_path: Path) -> None:

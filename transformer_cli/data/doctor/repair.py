@@ -28,6 +28,8 @@ class Cleaned:
 
     source: Path
     target: Path
+    weight: float
+    """The weight of the corpus, which is that of its copy too."""
     changed: int = 0
     """Number of lines changed, on both sides together; lines of pairs left out are counted too."""
     left_out: dict[str, int] = field(default_factory=dict)
@@ -76,7 +78,7 @@ def write_cleaned(
         for corpus in corpora:
             stem = _free_stem(name, len(corpora) > 1, taken)
             source, target = _suffixes(corpus, languages)
-            cleaned = Cleaned(folder / f"{stem}.{source}", folder / f"{stem}.{target}")
+            cleaned = Cleaned(folder / f"{stem}.{source}", folder / f"{stem}.{target}", corpus.weight)
             pairs = read_corpus(corpus, errors)
             if errors == "replace":
                 pairs = _readable(pairs, cleaned)

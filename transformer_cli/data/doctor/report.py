@@ -36,7 +36,8 @@ def repair_in_lines(
             yield from (f"  {count:>9,}  left out, {LEFT_OUT[reason]}" for reason, count in cleaned.left_out.items())
             if cleaned.written:
                 source, target = (path_as_yaml(path, folder) for path in (cleaned.source, cleaned.target))
-                yield f"  {{source: {source}, target: {target}}}"
+                weight = "" if cleaned.weight == 1 else f", weight: {cleaned.weight}"
+                yield f"  {{source: {source}, target: {target}{weight}}}"
 
 
 def as_plain(reports: Mapping[str, SetReport], done: Mapping[str, Sequence[Cleaned]] | None) -> dict[str, Any]:
