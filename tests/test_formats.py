@@ -6,6 +6,7 @@ import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow
@@ -376,6 +377,62 @@ def test_columns_of_a_csv_may_be_parted_by_semicolons_or_tabs(tmp_path: Path, ma
     (tmp_path / "a.csv").write_text("".join(line + "\n" for line in lines))
     table = Table(path=tmp_path / "a.csv", source_field="en", target_field="de, Deutsch; so")
     assert [(r.source, r.target) for r in read_table(table, tmp_path / "a.csv", "strict")] == rows[1:]
+
+
+@pytest.mark.parametrize(
+    ("content", "fields", "pairs"),
+    [
+        # The second row has no comma, or another number of commas.
+        ("Hallo, Welt;Hello, world\nJa;Yes\n", (1, 2), [("Hallo, Welt", "Hello, world"), ("Ja", "Yes")]),
+        ("a, b;c\nd;e, f, g\n", (1, 2), [("a, b", "c"), ("d", "e, f, g")]),
+        ("a; b,c\nd,e\n", (1, 2), [("a; b", "c"), ("d", "e")]),
+        # With commas the second row is no row, for a quote does not end where its cell does.
+        ('a, b;c\n"x, y";z\n', (1, 2), [("a, b", "c"), ("x, y", "z")]),
+        # Either mark gives even rows, and one alone the columns.
+        ("en;de, formal\na;b, c\n", ("en", "de, formal"), [("a", "b, c")]),
+        ("a, b;c;d\ne, f;g;h\n", (1, 3), [("a, b", "d"), ("e, f", "h")]),
+    ],
+)
+def test_where_several_marks_may_part_the_columns_of_a_csv_that_does_which_gives_even_rows(
+    tmp_path: Path, content: str, fields: tuple[str | int, str | int], pairs: list[tuple[str, str]]
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+    assert [(one.source, one.target) for one in read_table(table(path, *fields), path)] == pairs
+
+
+def test_a_blank_line_of_a_csv_is_an_error_in_its_place_whatever_may_part_the_columns(tmp_path: Path) -> None:
+    said = refusal(tmp_path / "a.csv", "a, b;c\n\nd;e\n", 1, 2)
+    assert said.endswith("line 2: 1 column, and the first line has 2: correct the line")
+
+
+@pytest.mark.parametrize(
+    ("content", "marks", "count"),
+    [
+        ("Hallo, Welt;Hello, world\nJa, gut;Yes, fine\n", "commas and semicolons", "more than one"),
+        ("a;b\tc\n", "semicolons and tabs", "more than one"),
+        ("a,b;c\td\n" * 20 + "a;b\n", "commas and semicolons and tabs", "more than one"),
+        ("a, b;c\nd\n", "commas and semicolons", "none"),
+        ('a, b;c\n"d"x;e\n', "commas and semicolons", "none"),
+    ],
+)
+def test_a_csv_whose_columns_several_marks_may_part_is_not_guessed_at(
+    tmp_path: Path, content: str, marks: str, count: str
+) -> None:
+    assert refusal(tmp_path / "a.csv", content, 1, 2) == (
+        f"{tmp_path}/a.csv, line 1: {marks} stand outside of quotes, and {count} of them gives the first rows equal "
+        "numbers of columns, so that nobody can tell which parts them: put the cells in quotes, or convert the file to "
+        "TSV"
+    )
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_the_first_record_of_a_csv_may_have_several_lines_and_come_from_a_pipe(tmp_path: Path, mark: str) -> None:
+    path = tmp_path / "a.csv"
+    os.mkfifo(path)
+    content = f'"en,;\n\r\n""text"{mark}"de"\n"a"{mark}"b"\n'
+    Thread(target=lambda: path.write_text(content, newline=""), daemon=True).start()
+    assert list(read_table(table(path, 1, 2), path)) == [Record(1, 'en,;  "text', "de"), Record(4, "a", "b")]
 
 
 @pytest.mark.parametrize(("quoted", "told"), [(10, 1), (9, 1), (8, 0)])

@@ -11,7 +11,8 @@ import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
+from copy import copy
+from itertools import islice, tee
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,9 @@ _BATCH = 1000  # records of a Parquet file or data set converted to Python objec
 _SHARD = 100_000  # records per shard when a set saved by `datasets` is streamed
 _NEARLY_ALL = 0.9
 _LARGEST_FIELD = 1 << 24  # characters in a CSV field; a larger one has an unclosed quote
+_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs"}  # what may part the columns of a CSV
+_ROWS_COMPARED = 20  # rows whose cells are counted to tell which of several marks does
+_LINES_AHEAD = 1000  # lines that may be read for that: quoted cells have several, and those of an unclosed quote no end
 
 
 class Record(NamedTuple):
@@ -42,7 +46,7 @@ def read_table(table: Table, path: Path, errors: Errors = "strict") -> Iterator[
         case "tsv":
             yield from _of_columns(_tsv_rows(read_lines(path, errors), str(path)), table, fields)
         case "csv":
-            yield from _of_columns(_csv_rows(read_lines(path, errors), str(path)), table, fields)
+            yield from _of_columns(_csv_rows(read_lines(path, errors), table, str(path)), table, fields)
         case "jsonl":
             yield from map(fields.record, json_lines(path, errors))
         case "json":
@@ -177,19 +181,14 @@ def _tsv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]
         )
 
 
-def _csv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(lines: Iterable[str], table: Table, name: str) -> Iterator[tuple[int, list[str]]]:
     """The rows of a CSV (RFC 4180), each with the number of its first line. Semicolons or tabs may take the place of
-    commas: they do where the first line, which has two columns at least, has no comma outside of quotes."""
-    remaining = iter(lines)
-    first = next(remaining, None)
-    if first is None:
-        return
-    delimiter = next((mark for mark in ",;\t" if mark in re.sub('"[^"]*"', "", first)), ",")
+    commas: see `_delimiter`."""
+    csv.field_size_limit(_LARGEST_FIELD)
     # The csv module ends a row at a lone carriage return, so something takes its place that UTF-8 text cannot hold.
     stand_in = "\ud800"
-    csv.field_size_limit(_LARGEST_FIELD)
-    every = (line.replace("\r", stand_in) + "\n" for line in chain([first], remaining))
-    reader = csv.reader(every, delimiter=delimiter, strict=True)
+    (every,) = tee((line.replace("\r", stand_in) + "\n" for line in lines), 1)
+    reader = csv.reader(every, delimiter=_delimiter(copy(every), table, name), strict=True)
     while True:
         number = reader.line_num + 1
         try:
@@ -202,6 +201,40 @@ def _csv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]
         if row is None:
             return
         yield number, [cell.replace(stand_in, "\r") for cell in row] or [""]
+
+
+def _delimiter(lines: Iterator[str], table: Table, name: str) -> str:
+    """The mark that parts the columns, told by the first record: a comma if none does. If several marks do, it is that
+    which gives the next rows the same number of cells, among them the columns of the table; DataError if that does not
+    tell. `lines` is an iterator made by `tee`, from copies of which the beginning is read once for each mark."""
+    marks = [mark for mark in _MARKS if any(len(row) > 1 for row in _first_rows(copy(lines), mark, 1))]
+    if len(marks) < 2:
+        return marks[0] if marks else ","
+    found = {mark: _first_rows(copy(lines), mark, _ROWS_COMPARED) for mark in marks}
+    even = [mark for mark, rows in found.items() if len({len(row) for row in rows}) == 1]
+    chosen = [mark for mark in even if _has_columns(found[mark][0], table)] or even
+    if len(chosen) == 1:
+        return chosen[0]
+    shown = " and ".join(_MARKS[mark] for mark in marks)
+    raise DataError(
+        f"{name}, line 1: {shown} stand outside of quotes, and {'more than one' if even else 'none'} of them gives the "
+        "first rows equal numbers of columns, so that nobody can tell which parts them: put the cells in quotes, or "
+        "convert the file to TSV"
+    )
+
+
+def _first_rows(lines: Iterator[str], mark: str, count: int) -> list[list[str]]:
+    """The first rows of a CSV that are not blank, if the mark parts its columns; none if the quotes are wrong then."""
+    reader = csv.reader(islice(lines, _LINES_AHEAD), delimiter=mark, strict=True)
+    try:
+        return [row for row in islice(reader, count) if row]
+    except csv.Error:
+        return []
+
+
+def _has_columns(first: list[str], table: Table) -> bool:
+    fields = (table.source_field, table.target_field)
+    return all(field <= len(first) if isinstance(field, int) else field in first for field in fields)
 
 
 def _parquet_rows(path: Path, fields: _Fields) -> Iterator[Any]:
