@@ -180,6 +180,29 @@ def test_what_was_abandoned_long_ago_is_removed_and_what_is_being_written_stays(
     assert new.exists()
 
 
+def test_what_another_user_abandoned_in_a_shared_folder_stays_and_the_cache_is_used(
+    cache: Cache, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.folder.mkdir()
+    theirs, mine = cache.folder / ".tokens-a.arrow.1.tmp", cache.folder / ".tokens-b.arrow.2.tmp"
+    for path in (theirs, mine):
+        path.touch()
+        os.utime(path, (0, 0))
+    unlink = Path.unlink
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        if path == theirs:
+            raise PermissionError(1, "Operation not permitted")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    keep(cache)
+    assert is_whole(cache)
+    assert cache.writable
+    assert caplog.messages == []
+    assert (theirs.exists(), mine.exists()) == (True, False)
+
+
 def age(path: Path, days: float) -> None:
     os.utime(path, (time.time() - days * 24 * 3600,) * 2)
 

@@ -179,7 +179,7 @@ class Cache:
         self._tidied = True
         now = time.time()
         for unfinished in self.folder.glob(".*.tmp"):
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # in a folder of several users that of another stays, which its owner removes
                 if now - unfinished.stat().st_mtime > _ABANDONED_AFTER:
                     unfinished.unlink()
         removed = 0
