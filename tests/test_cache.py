@@ -365,6 +365,19 @@ def test_a_file_is_read_again_only_when_its_size_or_time_has_changed(
     assert cache.file_hash(path) == hashlib.sha256(b"three\n").hexdigest()
 
 
+def test_a_file_that_has_changed_gets_another_record_as_the_first_may_be_another_users(
+    cache: Cache, tmp_path: Path
+) -> None:
+    (tmp_path / "text").write_text("one\n")
+    cache.file_hash(tmp_path / "text")
+    (first,) = cache.folder.iterdir()
+    before = first.read_bytes()
+    (tmp_path / "text").write_text("three\n")
+    cache.file_hash(tmp_path / "text")
+    assert first.read_bytes() == before
+    assert len(names(cache)) == 2
+
+
 def test_the_folder_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "transformer_cli"

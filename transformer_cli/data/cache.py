@@ -89,14 +89,14 @@ class Cache:
     def file_hash(self, path: Path) -> str:
         """The SHA-256 of a file, cached while its size and modification time stay the same."""
         stat = path.stat()
-        key = key_of(path.absolute())
-        state = [stat.st_size, stat.st_mtime_ns]
+        # With them in the key no record is written over, which could be another user's in a shared folder.
+        key = key_of(path.absolute(), stat.st_size, stat.st_mtime_ns)
         remembered = self.record("file", key)
-        if remembered is not None and remembered["state"] == state:
+        if remembered is not None:
             return str(remembered["sha256"])
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        self.keep("file", key, {"path": str(path), "state": state, "sha256": digest})
+        self.keep("file", key, {"path": str(path), "sha256": digest})
         return digest
 
     def dataset(self, key: str) -> tuple[TokenDataset, Record] | None:
