@@ -70,6 +70,16 @@ def test_a_unigram_model_draws_each_way_to_cut_a_word_by_its_probability_to_the_
         assert abs(drawn[ids] - expected) <= 5 * expected**0.5 + 1
 
 
+def test_a_long_word_as_of_text_without_spaces_is_drawn_like_a_short_one_and_not_held() -> None:
+    cutter = _Unigram(SCORES, 0.7)
+    short, long = "ab" * 10, "ab" * 10 + "c"
+    for _ in range(2):
+        drawn = ["".join(map(str, cutter.cut(word, Random(1)))) for word in (short, long)]
+        assert drawn == ["4758754756456", "64758754756459"]
+    held = cutter._cached_lattice.cache_info()
+    assert (held.currsize, held.hits) == (1, 1)
+
+
 def test_a_bpe_model_leaves_out_each_merge_at_each_step_with_probability_alpha() -> None:
     # By hand for "aab", with a+b and a+ab to merge: a a b stays with alpha; else there is a ab, and then aab or not.
     scores = {"a": (-2.0, 4), "b": (-3.0, 5), "ab": (0.0, 6), "aab": (-1.0, 7)}

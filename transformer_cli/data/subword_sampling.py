@@ -22,6 +22,7 @@ from transformer_cli.data.vocabulary import Kind, ModelType, read_vocabulary
 from transformer_cli.errors import ConfigError
 
 _WORDS = 20_000  # words whose lattices are cached
+_LONGEST_CACHED = 20  # characters; longer ones hardly recur: without spaces, as in Chinese, a whole line is one word
 
 _Scores = dict[str, tuple[float, int]]  # text of a piece -> its score and id
 # For each position in a word: the pieces that end there, as (start, id), and the cumulative sums of their weights.
@@ -103,10 +104,10 @@ class _Unigram:
         self._scores = scores
         self._alpha = alpha
         self._longest = max(map(len, scores))
-        self._lattice = lru_cache(_WORDS)(self._new_lattice)
+        self._cached_lattice = lru_cache(_WORDS)(self._new_lattice)
 
     def cut(self, word: str, chance: Random) -> list[int]:
-        lattice = self._lattice(word)
+        lattice = (self._cached_lattice if len(word) <= _LONGEST_CACHED else self._new_lattice)(word)
         found = []
         place = len(word)
         while place:
