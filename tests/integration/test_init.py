@@ -95,9 +95,13 @@ def test_the_line_of_the_first_empty_side_is_told(cli: Command, tmp_path: Path) 
     assert done.stderr.startswith(expected)
 
 
-@pytest.mark.parametrize("name", ["my.txt", "my.src", "my", "my.text"])
+@pytest.mark.parametrize(
+    "name", ["my.txt", "my.src", "my", "my.text", "my.dat", "my.log", "my.md", "my.en.bak", "my.new.gz", "my.OLD"]
+)
 def test_a_language_that_no_suffix_tells_is_asked_for(cli: Command, tmp_path: Path, name: str) -> None:
     write_text(tmp_path, name, "my.de")
+    if name.endswith(".gz"):
+        (tmp_path / name).write_bytes(gzip.compress((tmp_path / name).read_bytes()))
     words = ["init", tmp_path / "mine", "--source", tmp_path / name, "--target", tmp_path / "my.de"]
     done = cli(*words)
     assert done.returncode == 2
@@ -106,6 +110,13 @@ def test_a_language_that_no_suffix_tells_is_asked_for(cli: Command, tmp_path: Pa
     )
     assert not (tmp_path / "mine").exists()
     assert cli(*words, "--source-lang", "en").returncode == 0
+
+
+@pytest.mark.parametrize(("name", "language"), [("my.bak_Cyrl", "bak-cyrl"), ("my.pt-BR", "pt-br"), ("my.vec", "vec")])
+def test_a_suffix_that_is_a_language_is_taken_for_one(cli: Command, tmp_path: Path, name: str, language: str) -> None:
+    write_text(tmp_path, name, "my.de")
+    assert cli("init", tmp_path / "mine", "--source", tmp_path / name, "--target", tmp_path / "my.de").returncode == 0
+    assert load_config(tmp_path / "mine" / "config.yaml").data.source_lang == language
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,13 @@ from transformer_cli.errors import ConfigError
 if TYPE_CHECKING:
     from transformer_cli.project import Files
 
-# Suffixes that look like language tags but are not.
+# Suffixes that look like language tags and are hardly ever meant as such. Some are the codes of languages (bak is
+# Bashkir, new is Newar): whoever has a text in one gives the option, or adds the script (bak_Cyrl).
 _NO_LANGUAGE = {
-    "src", "tgt", "trg", "txt", "raw", "tok", "bpe", "ref", "hyp", "in", "out", "utf8", "dev", "train", "xml", "rtf",
+    "src", "tgt", "trg", "ref", "hyp", "sys", "in", "out", "trn", "dev", "val", "tst",
+    "raw", "tok", "bpe", "sp", "spm", "seg", "tc", "lc",
+    "txt", "dat", "log", "lst", "tab", "md", "rst", "tex", "xml", "sgm", "htm", "rtf",
+    "new", "old", "bak", "tmp",
 }  # fmt: skip
 _TABLES = {"tsv", "csv", "json", "jsonl", "parquet"}
 
