@@ -284,7 +284,9 @@ def test_a_paragraph_is_translated_sentence_by_sentence(
     done = cli("translate", flat, "--split-sentences", stdin=source)
     assert done.returncode == 0
     parts = cli("translate", flat, "Ba ce.", "Di fo!", "Gu", "ha").stdout.splitlines()
-    assert done.stdout.splitlines() == [" ".join(parts[:3]), "", parts[3]]
+    # So small a model may have no words for a sentence, for which the paragraph has no space either.
+    assert len([*filter(None, parts[:3])]) > 1
+    assert done.stdout.splitlines() == [" ".join(filter(None, parts[:3])), "", parts[3]]
     assert cli("translate", flat, "--split-sentences", "--batch-size", 1, stdin=source).stdout == done.stdout
     # A run that gives several translations gives the best alone.
     settings = ("training.max_steps=1", "decoding={n_best: 2, max_length_a: 1.0, max_length_b: 1}")
