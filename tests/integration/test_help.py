@@ -1,5 +1,6 @@
 """What the program says about itself comes at once, and wrong usage is told from a failed run by its exit code."""
 
+import os
 import re
 import shlex
 import shutil
@@ -141,12 +142,33 @@ def test_wrong_usage_ends_with_2_and_nothing_on_stdout_but_help(cli: Command, wo
     assert not words or done.stdout == ""
 
 
-@pytest.mark.parametrize("flag", ["--version", "--help"])
-def test_an_answer_that_cannot_be_written_is_an_error_in_one_line(flag: str) -> None:
+ANSWERS = [["--version"], ["--help"], ["tokenizer", "--help"], ["config", "schema"]]
+
+
+def run_into(output: int, words: list[str], unbuffered: str) -> tuple[int, str]:
+    """Exit code and standard error of a command that writes to a descriptor."""
+    command = [sys.executable, "-m", "transformer_cli", *words]
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}  # empty as at most people's
+    done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, env=env, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", ANSWERS, ids=" ".join)
+def test_an_answer_that_cannot_be_written_is_an_error_in_one_line(words: list[str], unbuffered: str) -> None:
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "transformer_cli", flag]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "error: cannot write the answer: No space left on device\n")
+        found = run_into(full.fileno(), words, unbuffered)
+    assert found == (1, "error: cannot write standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", ANSWERS, ids=" ".join)
+def test_an_answer_whose_reader_has_gone_is_no_error(words: list[str], unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    found = run_into(writer, words, unbuffered)
+    os.close(writer)
+    assert found == (0, "")
 
 
 def test_a_rank_that_is_no_number_is_that_of_a_single_process(program: Command) -> None:

@@ -16,7 +16,7 @@ from transformer_cli import __version__
 from transformer_cli.cli import config, tokenizer
 from transformer_cli.cli.data import check
 from transformer_cli.cli.evaluate import evaluate
-from transformer_cli.cli.exits import as_command
+from transformer_cli.cli.exits import as_command, drop_stdout
 from transformer_cli.cli.export import export
 from transformer_cli.cli.init import init
 from transformer_cli.cli.inspect import inspect
@@ -96,8 +96,22 @@ def main() -> None:
     # them again and again, for 0.15 seconds of start-up. Training and translating create no cyclic garbage.
     gc.set_threshold(50_000)
     guard_stderr()
+    sys.exit(_run())
+
+
+def _run() -> int:
+    """Run the command and write out what it printed, while an error can still be told; return the exit code."""
+    code = 0
     try:
-        app()
-    except OSError as error:  # of help and version, which are no commands
-        print(f"error: cannot write the answer: {error.strerror}", file=sys.stderr)
-        sys.exit(1)
+        try:
+            app()
+        except SystemExit as ended:  # typer makes 1 of a broken pipe
+            code = 0 if isinstance(ended.__context__, BrokenPipeError) else int(ended.code or 0)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        drop_stdout()
+        if code == 0 and not isinstance(error, BrokenPipeError):
+            print(f"error: cannot write standard output: {error.strerror}", file=sys.stderr)
+            code = 1
+    return code

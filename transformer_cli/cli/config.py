@@ -39,5 +39,7 @@ def schema() -> None:
     Example: transformer-cli config schema
     """
     from transformer_cli.config.show import json_schema
+    from transformer_cli.streams import output_stream
 
-    print(json.dumps(json_schema(), indent=1))
+    with output_stream(None) as stream:
+        print(json.dumps(json_schema(), indent=1), file=stream)
