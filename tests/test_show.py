@@ -26,8 +26,8 @@ training: {valid_steps: 25}
 
 
 def origins(lines: list[str]) -> dict[str, str]:
-    """Key, indented as it stands -> what the comment says."""
-    with_comment = (line.partition("  # ") for line in lines if "  # " in line)
+    """Key, indented as it stands and perhaps a comment -> what the comment behind it says."""
+    with_comment = (line.rpartition("  # ") for line in lines if ":" in line.rpartition("  # ")[0])
     return {before.partition(":")[0]: after for before, _, after in with_comment}
 
 
@@ -49,8 +49,8 @@ def test_each_value_tells_its_line_its_flag_its_default_or_what_it_is_computed_f
     }
     assert found["  ffn_dim"] == "default"
     assert found["  valid_steps"] == f"{path}:8"
-    assert found["  save_steps"] == "computed: training.valid_steps"
-    assert found["  embedding_dropout"] == "computed: model.dropout"
+    assert found["  # save_steps"] == "computed: training.valid_steps"
+    assert found["  # embedding_dropout"] == "computed: model.dropout"
     assert found["  beam_size"] == "--set decoding.beam_size=7"
     assert found["    script"] == "--set data.filters={script: true}"
     assert found["    identical"] == "default"
@@ -59,7 +59,9 @@ def test_each_value_tells_its_line_its_flag_its_default_or_what_it_is_computed_f
 def test_a_computed_value_that_was_written_tells_its_line(path: Path) -> None:
     lines = list(show_config(path, ["training.save_steps=5", "model.dropout=0.3"]))
     assert origins(lines)["  save_steps"] == "--set training.save_steps=5"
-    assert any(line.startswith("  embedding_dropout: 0.3 ") for line in lines)
+    assert any(line.startswith("  # embedding_dropout: 0.3 ") for line in lines)
+    within = list(show_config(path, ["model={dropout: 0.3, embedding_dropout: 0.2}"]))
+    assert any(line.startswith("  embedding_dropout: 0.2 ") for line in within)
 
 
 def test_an_emptied_key_is_the_default_again(path: Path) -> None:
@@ -67,23 +69,25 @@ def test_an_emptied_key_is_the_default_again(path: Path) -> None:
 
 
 @pytest.mark.parametrize("shipped", CONFIGS, ids=lambda path: path.stem)
-def test_what_is_shown_reads_back_to_the_same_but_for_what_was_computed(shipped: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("overrides", [[], ["training.init_from=base"], ["model.dropout=0.3", "training.save_steps=7"]])
+def test_what_is_shown_reads_back_to_the_same(shipped: Path, overrides: list[str], tmp_path: Path) -> None:
     copy = tmp_path / "copy.yaml"
-    copy.write_text("\n".join(show_config(shipped)) + "\n")
-    config = load_config(shipped)
-    computed = {
-        "model": config.model.model_copy(update={"embedding_dropout": config.model.dropout}),
-        "training": config.training.model_copy(update={"save_steps": config.training.valid_steps}),
-    }
-    if config.model.embedding_dropout is not None:
-        del computed["model"]
-    if config.training.save_steps is not None:
-        del computed["training"]
-    assert load_config(copy) == config.model_copy(update=computed)
+    copy.write_text("\n".join(show_config(shipped, overrides)) + "\n")
+    assert load_config(copy) == load_config(shipped, overrides)
+
+
+def test_what_comes_with_the_weights_to_start_from_stays_unsaid(path: Path) -> None:
+    for overrides, said in ([], {"d_model"}), (["model.d_model="], set()):
+        lines = list(show_config(path, ["training.init_from=base", "tokenizer.shared=true", *overrides]))
+        (path.parent / "copy.yaml").write_text("\n".join(lines) + "\n")
+        copy = load_config(path.parent / "copy.yaml")
+        assert copy.model.model_fields_set == said
+        assert copy.tokenizer.model_fields_set == {"shared", "sampling_alpha"}  # the latter is never the base's
+        assert origins(lines)["  # ffn_dim"] == "from training.init_from"
 
 
 def test_every_key_is_shown(path: Path) -> None:
-    shown = {line.partition(":")[0].strip() for line in show_config(path)}
+    shown = {line.partition(":")[0].strip(" #") for line in show_config(path)}
     for name, field in Config.model_fields.items():
         section = getattr(field.annotation, "model_fields", {})
         assert {name, *section} <= shown

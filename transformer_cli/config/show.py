@@ -11,10 +11,11 @@ from transformer_cli.config.yaml_text import Loc, printable, to_yaml
 _INDENT = "  "
 _ONE_OF_KINDS = ("valid",)  # keys that hold either a section (`hold_out`) or a list
 _COLUMN = 48  # column of the comments, unless a value is longer
+_OF_BASE = (("tokenizer",), ("model",))  # sections whose keys, if left out, are those of `training.init_from`
+_NEVER_OF_BASE = "sampling_alpha"
 
 # Keys whose value, if left out, is computed from other keys: the value, and its origin.
 _COMPUTED: dict[Loc, Callable[[Config], tuple[Any, str]]] = {
-    ("name",): lambda config: (config.name, "the name of the file"),
     ("model", "embedding_dropout"): lambda config: (config.model.dropout, "model.dropout"),
     ("training", "save_steps"): lambda config: (config.training.valid_steps, "training.valid_steps"),
 }
@@ -22,7 +23,8 @@ _COMPUTED: dict[Loc, Callable[[Config], tuple[Any, str]]] = {
 
 def show_config(path: Path, overrides: Sequence[str] = ()) -> Iterator[str]:
     """Lines of YAML with every key and, as a comment, the origin of its value: a line of the file, a `--set`, the
-    default, or the keys it is computed from. They can be loaded as a configuration again.
+    default, or the keys it is computed from. They can be loaded as a configuration again, which is equal: a key whose
+    value is computed, or taken from `training.init_from`, is itself a comment.
 
     Raises ConfigError with all errors.
     """
@@ -36,24 +38,35 @@ def _section(section: Section, around: Loc, config: Config, places: Mapping[Loc,
     for key, value in section:
         loc = (*around, key)
         if isinstance(value, Section):
-            yield _line(f"{key}:", around)
-            yield from _section(value, loc, config, places)
+            lines = list(_section(value, loc, config, places))
+            is_empty = all(line.lstrip().startswith("#") for line in lines)
+            yield _line(f"{key}: {{}}" if is_empty else f"{key}:", around)
+            yield from lines
         elif loc == ("data", "test") and value:
             yield _line(f"{key}:", around)
             for name, part in plain[key].items():
                 yield from _value(name, part, loc, _place((*loc, name), places))
-        elif loc in _COMPUTED and loc not in places:
+        elif loc == ("name",) and loc not in places:
+            yield from _value(key, value, around, "computed: the name of the file")
+        elif key in section.model_fields_set:
+            yield from _value(key, plain[key], around, _place(loc, places))
+        elif config.training.init_from is not None and around in _OF_BASE and key != _NEVER_OF_BASE:
+            yield _with_source(f"# {key}:", around, "from training.init_from")
+        elif loc in _COMPUTED:
             computed, source = _COMPUTED[loc](config)
-            yield from _value(key, computed, around, f"computed: {source}")
+            yield _with_source(f"# {to_yaml({key: computed}).rstrip()}", around, f"computed: {source}")
         else:
-            written = key in section.model_fields_set
-            yield from _value(key, plain[key], around, _place(loc, places) if written else "default")
+            yield from _value(key, plain[key], around, "default")
 
 
 def _value(key: str, value: Any, around: Loc, source: str) -> Iterator[str]:
-    first, *rest = (_line(line, around) for line in to_yaml({key: value}).splitlines())
-    yield f"{first:<{_COLUMN}}  # {printable(source)}"
-    yield from rest
+    first, *rest = to_yaml({key: value}).splitlines()
+    yield _with_source(first, around, source)
+    yield from (_line(line, around) for line in rest)
+
+
+def _with_source(text: str, around: Loc, source: str) -> str:
+    return f"{_line(text, around):<{_COLUMN}}  # {printable(source)}"
 
 
 def _line(text: str, around: Loc) -> str:
