@@ -462,6 +462,28 @@ def test_another_size_of_the_update_is_refused(
     ]
 
 
+STANDS_FOR = {"model.embedding_dropout": 0.1, "training.noam_factor": 1.0, "training.save_steps": 500}
+
+
+@pytest.mark.parametrize("key", STANDS_FOR)
+def test_a_key_left_out_may_be_written_with_the_value_that_it_stands_for(
+    config: Config, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    written = with_value(config, key, STANDS_FOR[key])
+    assert value(config, key) is None
+    assert resumed_config(written, config) == written
+    assert resumed_config(config, written) == config
+    assert caplog.messages == []
+
+
+def test_a_value_that_no_longer_follows_another_key_is_refused_with_it(config: Config) -> None:
+    changed = with_value(with_value(config, "model.dropout", 0.2), "model.embedding_dropout", 0.2)
+    with pytest.raises(ConfigError, match=r"model\.dropout: 0\.1 in the run, 0\.2 now") as error:
+        resumed_config(changed, config)
+    assert "model.embedding_dropout: None in the run, 0.2 now" in str(error.value)
+
+
 def test_all_that_is_refused_is_named_at_once(config: Config) -> None:
     changed = with_value(with_value(with_value(config, "seed", 9), "model.dropout", 0.9), "training.max_steps", 9)
     with pytest.raises(ConfigError) as error:

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +29,13 @@ _UPDATE_SIZE = ("batch_size", "gradient_accumulation_steps")
 # Compared by content, if at all.
 _FILES = {"data.train", "data.valid", "data.test", "data.cache_dir", "tokenizer.model", "tokenizer.target_model"}
 _FREE_SECTIONS = {"device", "decoding", "evaluation", "name"}
+
+# The values that keys left out stand for: written out they change nothing.
+_EFFECTIVE: dict[str, Callable[[Config], Any]] = {
+    "model.embedding_dropout": lambda config: _given(config.model.embedding_dropout, config.model.dropout),
+    "training.noam_factor": lambda config: _given(config.training.noam_factor, 1.0),
+    "training.save_steps": lambda config: _given(config.training.save_steps, config.training.valid_steps),
+}
 
 # Keys that may differ when fine-tuning, because they do not affect the shape or meaning of the weights.
 _FREE_MODEL = {"dropout", "attention_dropout", "activation_dropout", "embedding_dropout"}
@@ -84,7 +91,7 @@ def resumed_config(config: Config, began: Config) -> Config:
     changed = [
         f"{key}: {old!r} in the run, {new!r} now"
         for (key, old), (_, new) in zip(_fixed(began), _fixed(config), strict=True)
-        if old != new
+        if old != new and not _are_effectively_equal(key, began, config)
     ]
     if config.training.lr_schedule == "cosine" and began.training.max_steps != config.training.max_steps:
         changed.append(
@@ -98,9 +105,17 @@ def resumed_config(config: Config, began: Config) -> Config:
             "with --run-dir or --overwrite"
         )
     for (key, old), (_, new) in zip(_limits(began), _limits(config), strict=True):
-        if old != new:
+        if old != new and not _are_effectively_equal(f"training.{key}", began, config):
             LOGGER.info("training.%s is %s from here on; it was %s", key, new, old)
     return config
+
+
+def _are_effectively_equal(key: str, one: Config, other: Config) -> bool:
+    return key in _EFFECTIVE and _EFFECTIVE[key](one) == _EFFECTIVE[key](other)
+
+
+def _given(value: Any, otherwise: Any) -> Any:
+    return otherwise if value is None else value
 
 
 def _overridden(section: S, by: S) -> S:
