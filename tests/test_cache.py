@@ -169,22 +169,30 @@ def test_two_that_prepare_the_same_at_once_do_not_disturb_each_other(cache: Cach
     assert names(cache) == ["tokens-key.arrow", "tokens-key.json"]
 
 
+def unfinished(cache: Cache, value: str) -> Path:
+    """Where a program that is killed leaves a file, a different one for each value."""
+    return cache.folder / f".tokens-{key_of(value)}.arrow.{key_of(value)[:16]}.tmp"
+
+
 def test_what_was_abandoned_long_ago_is_removed_and_what_is_being_written_stays(cache: Cache) -> None:
     cache.folder.mkdir()
-    old, new = cache.folder / ".tokens-a.arrow.1.tmp", cache.folder / ".tokens-b.arrow.2.tmp"
-    for path in (old, new):
+    old, new = unfinished(cache, "a"), unfinished(cache, "b")
+    foreign = cache.folder / ".notes.tmp", cache.folder / ".tokens-mine.arrow.1.tmp"
+    for path in (old, new, *foreign):
         path.touch()
-    os.utime(old, (0, 0))
+    for path in (old, *foreign):
+        os.utime(path, (0, 0))
     keep(cache)
     assert not old.exists()
     assert new.exists()
+    assert all(path.exists() for path in foreign)
 
 
 def test_what_another_user_abandoned_in_a_shared_folder_stays_and_the_cache_is_used(
     cache: Cache, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache.folder.mkdir()
-    theirs, mine = cache.folder / ".tokens-a.arrow.1.tmp", cache.folder / ".tokens-b.arrow.2.tmp"
+    theirs, mine = unfinished(cache, "a"), unfinished(cache, "b")
     for path in (theirs, mine):
         path.touch()
         os.utime(path, (0, 0))

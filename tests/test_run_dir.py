@@ -165,22 +165,28 @@ def test_going_on_keeps_the_run_and_cuts_what_lies_after_the_step(run: RunDir, c
     run.create(config, {"threads": 2})
     for step in (10, 20, 30, 123_456_789):
         run.samples_path(step).write_text(f"{step}")
-    (run.samples / "mine.tsv").write_text("mine")
+    for name in ("mine.tsv", "step-of-mine.tsv"):
+        (run.samples / name).write_text("mine")
     saved = checkpoint_path(run.path, 20)
     saved.parent.mkdir()
     saved.write_text("20")
     checkpoint_path(run.path, 30).write_text("damaged")
     unfinished = saved.with_name(f".{saved.name}.4711.tmp")
     unfinished.write_text("half")
+    foreign = run.path / ".notes.tmp", run.path / ".run.json.tmp.swp", saved.with_name(".tmp-mine")
+    for path in foreign[:2]:
+        path.write_text("mine")
+    foreign[2].mkdir()
     longer = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 99})})
 
     run.go_on(longer, {"threads": 1}, step=20)
 
     assert sorted(path.name for path in run.samples.iterdir()) == [
-        "mine.tsv", "step-00000010.tsv", "step-00000020.tsv",
+        "mine.tsv", "step-00000010.tsv", "step-00000020.tsv", "step-of-mine.tsv",
     ]  # fmt: skip
     assert list_checkpoints(run.path) == [(20, saved)]
     assert not unfinished.exists()
+    assert all(path.exists() for path in foreign)
     assert load_config(run.config) == longer
     assert run.read_record() == {"threads": 1}
 

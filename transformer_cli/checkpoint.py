@@ -13,6 +13,7 @@ pickle is read.
 
 import json
 import os
+import re
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,8 @@ FORMAT_VERSION = 1
 METADATA_KEY = "transformer_cli"
 _HEADER = {"format_version": int, "origin": dict, "config": dict, "training": dict, "checksum": str}
 _TEMPORARY = ".tmp"
+# Ours, and those that safetensors itself creates: remove no foreign file.
+_UNFINISHED = re.compile(r"\..+\.(?:safetensors|json|yaml|html)\.[0-9]+\.tmp|\.tmp[A-Za-z0-9]{6}")
 _INTACT = "What was saved before is intact; make room on the disk and go on, or choose another folder with --run-dir"
 _RESERVE = 1 << 20  # bytes, for the header and the other files of a run
 
@@ -107,9 +110,9 @@ def read(path: Path) -> ModelFile:
 def remove_unfinished(run_dir: Path) -> None:
     """Remove the temporary files of processes that were killed while writing."""
     for folder in (run_dir, run_dir / CHECKPOINTS):
-        # Ours, and those that safetensors itself creates.
-        for path in [*folder.glob(f".*{_TEMPORARY}*"), *folder.glob(f"{_TEMPORARY}*")]:
-            path.unlink(missing_ok=True)
+        for path in folder.glob(f".*{_TEMPORARY}*"):
+            if _UNFINISHED.fullmatch(path.name) and path.is_file():
+                path.unlink(missing_ok=True)
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:

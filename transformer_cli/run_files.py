@@ -12,6 +12,7 @@ RECORD_NAME = "run.json"
 MODEL_NAME = "model.safetensors"
 CHECKPOINTS = "checkpoints"
 REPORT_NAME = "report.html"
+SAMPLES_NAME = re.compile(r"step-(\d{8,})\.tsv")
 _CHECKPOINT_NAME = re.compile(r"step-(\d{8,})\.safetensors")
 
 

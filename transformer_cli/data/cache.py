@@ -34,7 +34,9 @@ from transformer_cli.log import LOGGER
 _BLOCK = 1 << 22
 _ABANDONED_AFTER = 24 * 3600  # seconds; an older temporary file is from a killed program
 UNUSED_AFTER_DAYS = 30
-_ENTRY = re.compile(r"(?:file|tokenizer|held-out|tokens)-[0-9a-f]{24}\.(?:json|arrow)")  # remove no foreign file
+# Remove no foreign file.
+_ENTRY = re.compile(r"(?:file|tokenizer|held-out|tokens)-[0-9a-f]{24}\.(?:json|arrow)")
+_UNFINISHED = re.compile(rf"\.{_ENTRY.pattern}\.[0-9a-f]{{16}}\.tmp")
 
 Record = dict[str, Any]
 
@@ -180,7 +182,7 @@ class Cache:
         now = time.time()
         for unfinished in self.folder.glob(".*.tmp"):
             with suppress(OSError):  # in a folder of several users that of another stays, which its owner removes
-                if now - unfinished.stat().st_mtime > _ABANDONED_AFTER:
+                if _UNFINISHED.fullmatch(unfinished.name) and now - unfinished.stat().st_mtime > _ABANDONED_AFTER:
                     unfinished.unlink()
         removed = 0
         # Remove a .json before its .arrow: an .arrow without a .json is ignored.

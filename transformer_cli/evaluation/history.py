@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,7 @@ from transformer_cli.config.load import load_config
 from transformer_cli.config.schema import Config
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.scores import NAMES, worth
-from transformer_cli.run_files import read_record
-
-_SAMPLES_NAME = re.compile(r"step-(\d{8,})\.tsv")
+from transformer_cli.run_files import SAMPLES_NAME, read_record
 
 Event = Mapping[str, Any]
 
@@ -147,5 +144,5 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _sample_files(folder: Path) -> dict[int, Path]:
-    found = ((_SAMPLES_NAME.fullmatch(path.name), path) for path in folder.glob("step-*.tsv"))
+    found = ((SAMPLES_NAME.fullmatch(path.name), path) for path in folder.glob("step-*.tsv"))
     return dict(sorted((int(match[1]), path) for match, path in found if match))

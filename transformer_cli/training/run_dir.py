@@ -34,6 +34,7 @@ from transformer_cli.run_files import (
     MODEL_NAME,
     RECORD_NAME,
     REPORT_NAME,
+    SAMPLES_NAME,
     holds_run,
     list_checkpoints,
     read_record,
@@ -150,7 +151,8 @@ class RunDir:
         self.samples.mkdir(exist_ok=True)
         latest = self.samples_path(step).name
         for path in self.samples.glob("step-*.tsv"):
-            if (len(path.name), path.name) > (len(latest), latest):  # more digits are more steps
+            is_later = (len(path.name), path.name) > (len(latest), latest)  # more digits are more steps
+            if is_later and SAMPLES_NAME.fullmatch(path.name):
                 path.unlink()
         for later, path in list_checkpoints(self.path):
             if later > step:
