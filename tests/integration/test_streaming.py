@@ -110,6 +110,17 @@ def test_each_epoch_is_all_of_the_set_and_no_token_of_it_is_kept(
     assert list(Path(os.environ["HF_HOME"]).rglob("*.arrow")) == []
 
 
+@pytest.mark.parametrize("limit", ["training.max_steps=16", "training.patience=1"])
+def test_whatever_ends_a_run_in_an_epoch_what_was_read_of_it_is_told(
+    train: Command, config: Path, tmp_path: Path, limit: str
+) -> None:
+    # A rate of nothing: the second validation is a tie.
+    rate = ("training.lr_schedule=constant", "training.learning_rate=1e-30")
+    done = train(config, tmp_path / "run", *SETTINGS, *rate, limit)
+    assert metrics(tmp_path / "run")[-1]["step"] == 16
+    assert re.findall(r"^epoch (\d+)( so far)?: ", done.stderr, re.MULTILINE) == [("1", ""), ("2", " so far")]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "steps"), [("parquet", [3, 12, 19, 27]), ("jsonl", [11])])
 def test_kills_at_random_moments_leave_the_unbroken_run(

@@ -95,7 +95,7 @@ def _train(job: Job, stop: StopRequests) -> None:
             else:
                 state.skipped_in_a_row = 0
                 state.interval.add(result.loss, result.nll, result.tokens, seconds)
-            if state.update_in_epoch == 0 or state.stop_reason(settings):
+            if state.update_in_epoch == 0:
                 job.feed.end_epoch(state)
             progress.advance()
 
@@ -116,6 +116,8 @@ def _train(job: Job, stop: StopRequests) -> None:
             if stopping:
                 raise Stopped(stop.signal or signal.SIGTERM)
 
+    if state.update_in_epoch > 0:  # whatever limit ended it, patience too
+        job.feed.end_epoch(state)
     LOGGER.info("training ended: %s", state.stop_reason(settings))
 
 
