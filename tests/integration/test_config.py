@@ -21,6 +21,8 @@ def test_show_prints_a_configuration_that_trains_the_same(
     other = train(tmp_path / "shown.yaml", tmp_path / "other")
     assert one.returncode == 0
     assert other.stdout == one.stdout
+    longer = train(tmp_path / "shown.yaml", tmp_path / "one", "training.max_steps=4", flags=["--resume"])
+    assert longer.returncode == 0, longer.stderr
 
 
 def test_show_tells_all_that_is_wrong(cli: Command, small: Path) -> None:
