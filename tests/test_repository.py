@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "project": {"data", "config", "errors", "languages", "log", "device"},
     "config": {"config", "errors", "log", "device", "languages"},
     "data": {"data", "config", "errors", "languages", "log", "device"},
-    "model": {"model", "config.schema"},
+    "model": {"model", "config.schema", "config.left_out"},
     # Searching knows no model.
     "decoding.hypotheses": {"errors"},
     "decoding.constraints": {"decoding.hypotheses"},

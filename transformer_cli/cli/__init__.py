@@ -16,13 +16,13 @@ from transformer_cli import __version__
 from transformer_cli.cli import config, tokenizer
 from transformer_cli.cli.data import check
 from transformer_cli.cli.evaluate import evaluate
-from transformer_cli.cli.exits import as_command, drop_stdout
+from transformer_cli.cli.exits import as_command
 from transformer_cli.cli.export import export
 from transformer_cli.cli.init import init
 from transformer_cli.cli.inspect import inspect
 from transformer_cli.cli.report import report
 from transformer_cli.cli.score import score
-from transformer_cli.cli.stderr import guard_stderr
+from transformer_cli.cli.stderr import drop, guard_stderr
 from transformer_cli.cli.train import train
 from transformer_cli.cli.translate import translate
 
@@ -110,7 +110,7 @@ def _run() -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
-        drop_stdout()
+        drop(sys.stdout)
         if code == 0 and not isinstance(error, BrokenPipeError):
             print(f"error: cannot write standard output: {error.strerror}", file=sys.stderr)
             code = 1

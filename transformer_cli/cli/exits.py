@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from transformer_cli.cli.stderr import drop
 from transformer_cli.errors import ProcessError, Stopped, UserError
 
 INTERRUPTED = 130
@@ -48,7 +49,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
             _say("interrupted", error)
             raise typer.Exit(INTERRUPTED) from error
         except BrokenPipeError as error:
-            drop_stdout()  # its reader, such as `head`, has closed the pipe
+            drop(sys.stdout)  # its reader, such as `head`, has closed the pipe
             raise typer.Exit(0) from error
         except OSError as error:
             # Such as a full disk or a folder without write permission.
@@ -70,11 +71,6 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     command.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
     command.__annotations__ = {**function.__annotations__, **_COMMON}
     return command
-
-
-def drop_stdout() -> None:
-    """Drop what could not be written to standard output. Python would fail again flushing it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _process(variable: str) -> int:

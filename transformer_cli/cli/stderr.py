@@ -1,4 +1,7 @@
-"""Standard error without which the program works on: its terminal may be closed, its reader gone, its disk full."""
+"""Output that can no longer be written: the terminal is closed, the reader gone, the disk full.
+
+Without standard error the program works on.
+"""
 
 import os
 import sys
@@ -19,7 +22,7 @@ class _Stderr:
         try:
             return self.stream.write(text)
         except OSError:
-            self._drop_from_now_on()
+            drop(self.stream)
             return len(text)
 
     def flush(self) -> None:
@@ -27,13 +30,15 @@ class _Stderr:
         try:
             self.stream.flush()
         except OSError:
-            self._drop_from_now_on()
+            drop(self.stream)
 
-    def _drop_from_now_on(self) -> None:
-        # The descriptor too: the stream holds what it could not write, and the interpreter flushes it at its end.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self.stream.fileno())
-        os.close(nowhere)
+
+def drop(stream: IO[str]) -> None:
+    """Drop what the stream could not write, and what it is given from now on. It holds the former, and the interpreter
+    flushes it at its end: that must not fail again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def guard_stderr() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_cli.config.left_out import embedding_dropout, save_steps
 from transformer_cli.config.load import load_with_places
 from transformer_cli.config.schema import Config, Section
 from transformer_cli.config.yaml_text import Loc, printable, to_yaml
@@ -16,8 +17,8 @@ _NEVER_OF_BASE = "sampling_alpha"
 
 # Keys whose value, if left out, is computed from other keys: the value, and its origin.
 _COMPUTED: dict[Loc, Callable[[Config], tuple[Any, str]]] = {
-    ("model", "embedding_dropout"): lambda config: (config.model.dropout, "model.dropout"),
-    ("training", "save_steps"): lambda config: (config.training.valid_steps, "training.valid_steps"),
+    ("model", "embedding_dropout"): lambda config: (embedding_dropout(config.model), "model.dropout"),
+    ("training", "save_steps"): lambda config: (save_steps(config.training), "training.valid_steps"),
 }
 
 

@@ -7,8 +7,8 @@ When a hypothesis forks or is dropped, no place moves: only the mask of places t
 keys and values of the encoder memory are cached once per sentence, and the rows are its queries.
 
 A step consists of many small operations, so their number matters as much as their size. To make each as cheap as
-possible on CPU, the weight matrices and the memory keys are stored transposed, and batch and heads are one dimension,
-as `bmm` expects.
+possible on CPU, the weight matrices are laid out once (`products`), the memory keys are stored transposed, and batch
+and heads are one dimension, as `bmm` expects.
 """
 
 import sys
@@ -114,7 +114,6 @@ class _Layer:
         self.pre_norm = layer.pre_norm
         self.heads = own.num_heads
         self.cross = cross
-        self.device = cross.key.weight.device
         self.attention_dtype = attention
         width, scale = own.query.out_features, (own.num_heads / own.query.out_features) ** 0.5
         self.own_in = _scaled_queries(width, scale, own.query, own.key, own.value, dtype=products)
@@ -131,7 +130,7 @@ class _Layer:
     def empty_cache(self, sentences: int, places: int) -> LayerCache:
         """Cache without target tokens, with room for `places` source tokens (in whole lanes) of each sentence."""
         size = self.cross.key.out_features // self.heads
-        own = torch.empty(sentences * self.heads, 0, size, dtype=self.attention_dtype, device=self.device)
+        own = self.cross.key.weight.new_empty(sentences * self.heads, 0, size, dtype=self.attention_dtype)
         keys = own.new_empty(sentences * self.heads, size, places)
         values = own.new_empty(sentences * self.heads, places, size)
         return LayerCache(own, own, keys, values)
@@ -235,6 +234,7 @@ class IncrementalDecoder:
         for first in range(0, sentences, self.encoded_together):
             part = slice(first, first + self.encoded_together)
             mask = src_mask[part]
+            # Where all are encoded together, as on a GPU, nothing waits for the device.
             longest = length if len(mask) == sentences else int(mask.any(0).nonzero().max()) + 1
             with self.autocast:
                 memory = self.model.encode(src[part, :longest], mask[:, :, :longest])

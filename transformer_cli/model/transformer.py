@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from transformer_cli.config.left_out import embedding_dropout
 from transformer_cli.config.schema import ModelConfig
 from transformer_cli.model.attention import AttentionForm, MultiHeadAttention, attention_weights
 from transformer_cli.model.blocks import Dropout, Embedding, Identity, LayerNorm, Linear
@@ -202,8 +203,7 @@ class Transformer(nn.Module):
             self.output.weight = self.target_embedding.weight
         self.source_positions = self._positions()
         self.target_positions = self._positions()
-        dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
-        self.embedding_dropout = Dropout(dropout)
+        self.embedding_dropout = Dropout(embedding_dropout(config))
         self.encoder = Encoder(config, form)
         self.decoder = Decoder(config, form)
         if initialise:

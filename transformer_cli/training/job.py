@@ -15,6 +15,7 @@ import torch
 
 from transformer_cli import checkpoint
 from transformer_cli.checkpoint import ModelFile
+from transformer_cli.config.left_out import save_steps
 from transformer_cli.config.schema import Config
 from transformer_cli.data.batching import Update
 from transformer_cli.data.corpus import Pair
@@ -116,7 +117,7 @@ class Job:
         best so far."""
         state, settings = self.state, self.config.training
         ended = state.stop_reason(settings) is not None
-        due = state.step % (settings.save_steps or settings.valid_steps) == 0 or ended
+        due = state.step % save_steps(settings) == 0 or ended
         is_best = state.best_step == state.step
         if due or is_best or stopping:
             state.stream = self.feed.positions()

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from transformer_cli import checkpoint
 from transformer_cli.checkpoint import ModelFile
+from transformer_cli.config.left_out import embedding_dropout, noam_factor, save_steps
 from transformer_cli.config.schema import Config, HoldOut, Section
 from transformer_cli.config.yaml_text import shown
 from transformer_cli.data.split import sets_beside_training
@@ -30,11 +31,11 @@ _UPDATE_SIZE = ("batch_size", "gradient_accumulation_steps")
 _FILES = {"data.train", "data.valid", "data.test", "data.cache_dir", "tokenizer.model", "tokenizer.target_model"}
 _FREE_SECTIONS = {"device", "decoding", "evaluation", "name"}
 
-# The values that keys left out stand for: written out they change nothing.
+# What keys left out stand for changes nothing when it is written out.
 _EFFECTIVE: dict[str, Callable[[Config], Any]] = {
-    "model.embedding_dropout": lambda config: _given(config.model.embedding_dropout, config.model.dropout),
-    "training.noam_factor": lambda config: _given(config.training.noam_factor, 1.0),
-    "training.save_steps": lambda config: _given(config.training.save_steps, config.training.valid_steps),
+    "model.embedding_dropout": lambda config: embedding_dropout(config.model),
+    "training.noam_factor": lambda config: noam_factor(config.training),
+    "training.save_steps": lambda config: save_steps(config.training),
 }
 
 # Keys that may differ when fine-tuning, because they do not affect the shape or meaning of the weights.
@@ -112,10 +113,6 @@ def resumed_config(config: Config, began: Config) -> Config:
 
 def _are_effectively_equal(key: str, one: Config, other: Config) -> bool:
     return key in _EFFECTIVE and _EFFECTIVE[key](one) == _EFFECTIVE[key](other)
-
-
-def _given(value: Any, otherwise: Any) -> Any:
-    return otherwise if value is None else value
 
 
 def _overridden(section: S, by: S) -> S:

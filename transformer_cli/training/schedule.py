@@ -5,6 +5,7 @@ The rate of step k is the one that update k uses.
 
 import math
 
+from transformer_cli.config.left_out import noam_factor
 from transformer_cli.config.schema import Config
 
 
@@ -37,8 +38,7 @@ def learning_rate(step: int, config: Config) -> float:
     """The learning rate of a step in a configuration."""
     training = config.training
     if training.lr_schedule == "noam":
-        factor = 1.0 if training.noam_factor is None else training.noam_factor
-        return noam(step, config.model.d_model, factor, training.warmup_steps)
+        return noam(step, config.model.d_model, noam_factor(training), training.warmup_steps)
     assert training.learning_rate is not None  # the schema guarantees it
     if training.lr_schedule == "inverse_sqrt":
         return inverse_sqrt(step, training.learning_rate, training.warmup_steps)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from transformer_cli.config.left_out import save_steps
 from transformer_cli.config.schema import TrainingConfig
 
 
@@ -104,7 +105,7 @@ class TrainingState:
     def go_on_from_end(self, config: TrainingConfig) -> None:
         """Continue a run that had ended, after a limit was raised: a checkpoint that was due only as the end is not
         averaged any more."""
-        if self.step % (config.save_steps or config.valid_steps) == 0 or self.step in (self.stopped_at, *self.besides):
+        if self.step % save_steps(config) == 0 or self.step in (self.stopped_at, *self.besides):
             return
         if self.best_step == self.step:
             self.besides.append(self.step)
