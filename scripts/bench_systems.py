@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformer_cli.config.schema import ModelConfig, TrainingConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.tokenizer import BOS, EOS, PAD
-from transformer_cli.device import Precision, attention_form, autocast
+from transformer_cli.device import Precision, attention_form, autocast, keep_freed_memory
 from transformer_cli.model.masks import causal_mask
 from transformer_cli.model.transformer import Transformer, sinusoids
 from transformer_cli.training.loss import smoothed_cross_entropy
@@ -54,6 +54,7 @@ class Ours:
     def __init__(
         self, model: Transformer, training: TrainingConfig, device: torch.device, precision: Precision
     ) -> None:
+        keep_freed_memory()
         self.model = model
         self.updater = Updater(model, training, SEED, device, precision)
         self.step = 0

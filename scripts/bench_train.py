@@ -1,4 +1,4 @@
-"""Training speed beside two baselines: the same pairs, the same model, taken in turn in one process.
+"""Training speed beside two baselines: the same pairs, the same model, each in a process of its own, taken in turn.
 
     python scripts/bench_train.py --threads 1
     python scripts/bench_train.py --source train.en --target train.de --model medium --learn 300 --first-update
@@ -41,7 +41,13 @@ from transformer_cli.data.dataset import TokenDataset, encode_pairs
 from transformer_cli.data.demo import make_demo
 from transformer_cli.data.filters import FilterCounts, drop_empty
 from transformer_cli.data.tokenizer import PAD, train_tokenizers
-from transformer_cli.device import DTYPES, Precision, choose_device, large_parts, training_precision
+from transformer_cli.device import (
+    DTYPES,
+    Precision,
+    choose_device,
+    large_parts,
+    training_precision,
+)
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.training.schedule import cosine
 
@@ -155,6 +161,29 @@ def measure(device: torch.device, tokens: Tokens, action: Callable[[], object]) 
     return Turn(tokens, cpu, wall, clock=cpu if device.type == "cpu" else wall)
 
 
+class Contestant:
+    """A system in a process of its own: what one leaves of its heap changes how fast another is."""
+
+    _task: Task  # in its process
+    _system: System
+
+    def __init__(self, task: Task, name: str, precision: Precision) -> None:
+        self.process = ProcessPoolExecutor(1, get_context("spawn"), Contestant._start, (task, name, precision))
+
+    def run(self, parts: Parts) -> Turn:
+        """One update, of which making the batches is not timed."""
+        return self.process.submit(Contestant._run, parts).result()
+
+    @classmethod
+    def _start(cls, task: Task, name: str, precision: Precision) -> None:
+        cls._task, cls._system = task, task.build(name, precision)
+
+    @classmethod
+    def _run(cls, parts: Parts) -> Turn:
+        batches = cls._task.batches(parts)
+        return measure(cls._task.device, count_tokens(batches), lambda: cls._system.update(batches, rate=1e-4))
+
+
 @dataclass
 class Column:
     """A system in a precision, and what is found out about it."""
@@ -163,7 +192,7 @@ class Column:
     precision: Precision
     cut: str
     updates: list[Parts]
-    system: System
+    contestant: Contestant
     turns: list[Turn] = field(default_factory=list)
     rows: dict[str, str] = field(default_factory=dict)
 
@@ -175,37 +204,34 @@ class Column:
     def rate(self) -> float:
         return median(turn.rate for turn in self.turns)
 
-    def run(self, task: Task, parts: Parts) -> Turn:
-        batches = task.batches(parts)
-        return measure(task.device, count_tokens(batches), lambda: self.system.update(batches, rate=1e-4))
-
 
 def contestants(task: Task, names: Sequence[str], precisions: Sequence[Precision], updates: int) -> list[Column]:
-    """Two for each baseline, which get the same pairs in two cuts."""
+    """Two for each baseline, which get the same pairs in two cuts; each by itself, as a user would run it."""
     columns = []
     for precision in precisions:
         planned = list(islice(task.updates(precision), updates))
         cuts = {"micro-batches": planned, "one batch": one_batch_updates(planned, task.train, task.training.batch_size)}
         for name in names:
-            system = task.build(name, precision)
-            allowed = ["micro-batches"] if name == OURS else list(cuts)
-            columns += [Column(name, precision, cut, cuts[cut], system) for cut in allowed]
+            for kind in ["micro-batches"] if name == OURS else cuts:
+                columns.append(Column(name, precision, kind, cuts[kind], Contestant(task, name, precision)))
     return columns
 
 
-def race(task: Task, columns: Sequence[Column], turns: int) -> list[Column]:
+def race(columns: Sequence[Column], turns: int) -> list[Column]:
     """An update of each system in turn, so that what slows the machine down for a while slows all of them. Of the two
     cuts for a baseline the faster is kept."""
     for column in columns:
-        column.run(task, column.updates[0])  # to warm up
+        column.contestant.run(column.updates[0])  # to warm up
     for turn in range(turns):
         taken: list[list[Turn]] = [[] for _ in columns]
         for i in range(max(len(column.updates) for column in columns)):
             for column, own in zip(columns, taken, strict=True):
-                own += [column.run(task, parts) for parts in column.updates[i : i + 1]]
+                own += [column.contestant.run(parts) for parts in column.updates[i : i + 1]]
         for column, own in zip(columns, taken, strict=True):
             column.turns.append(total(own))
             note(f"turn {turn + 1}: {column.title}, {column.cut}: {column.turns[-1].rate:,.0f}")
+    for column in columns:
+        column.contestant.process.shutdown()
     titles = dict.fromkeys(column.title for column in columns)
     return [max((c for c in columns if c.title == title), key=lambda c: c.rate) for title in titles]
 
@@ -376,6 +402,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     args = parse_arguments()
+    torch.set_num_threads(args.threads)
     pairs = read_text(args.source, args.target)
     task = prepare(pairs, args)
     names = [PLAIN, MARIAN, OURS]
@@ -387,7 +414,7 @@ def main() -> None:
     note(f"{args.model} model, {args.vocab_size:,} pieces, updates of {args.batch_size:,} cells, {len(pairs):,} pairs")
     note(f"{task.device}, {args.threads} threads, PyTorch {torch.__version__}")
 
-    columns = race(task, contestants(task, names, precisions, args.updates), args.turns)
+    columns = race(contestants(task, names, precisions, args.updates), args.turns)
     describe_speed(columns, task)
     note(table(columns))  # in case that what follows is not waited for
     plain: dict[tuple[str, Precision], float] = {}  # what the plain loop takes, which comes first in each precision
