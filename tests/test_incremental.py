@@ -114,7 +114,7 @@ def test_all_beams_of_a_sentence_share_one_memory() -> None:
         _, state = decoder.step(torch.full((state.sentences, state.width), BOS), state)
         state = decoder.reorder(state, torch.tensor(rows))
     for layer, (keys, values) in zip(state.layers, memories, strict=True):
-        assert layer.self_keys.shape == layer.self_values.shape == (2 * 4, 32, 4)  # (B * H, places, K)
+        assert layer.own.shape == (2 * 4, 2, 32, 4)  # (B * H, keys and values, places, K)
         assert keys.shape == (2 * 4, 4, 16)  # (B * H, K, S in whole lanes)
         assert values.shape == (2 * 4, 16, 4)
         assert layer.memory_keys is keys
@@ -176,7 +176,7 @@ def test_beam_search_finds_the_same_with_and_without_cache(norm: str) -> None:
 
 
 def places(state: DecoderState) -> int:
-    return state.layers[0].self_keys.shape[1]
+    return state.layers[0].own.shape[2]
 
 
 @both_norms

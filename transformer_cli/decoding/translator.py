@@ -168,7 +168,8 @@ class Translator:
             raise TypeError("lines is a list of texts; for a single one give [text]")
         decoding = self.config.decoding if decoding is None else decoding
         size = batch_size * _BATCHES_IN_WINDOW if batch_size > 1 else 1
-        self.model.eval()
+        if self.model.training:  # to visit all modules takes a millisecond
+            self.model.eval()
         step_model = self._step_model or IncrementalDecoder(self.model, DTYPES[self.precision])
         remaining = zip(lines, repeat(())) if prefixes is None else self._with_prefixes(lines, prefixes)
         first = 1

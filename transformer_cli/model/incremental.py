@@ -12,7 +12,7 @@ and heads are one dimension, as `bmm` expects.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,10 +21,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_cli.model.attention import whole_lanes
-from transformer_cli.model.blocks import BF16_FROM_WIDTH, LayerNorm, Linear
+from transformer_cli.model.blocks import LayerNorm, Linear
 from transformer_cli.model.products import Product
 from transformer_cli.model.transformer import DecoderLayer, Transformer
 
+# d_model from which the products of a layer, with few rows, are faster in bf16 on CPU.
+_BF16_FROM_WIDTH = 256
 _LEAST_ROOM = 32  # minimum number of places to add at a time
 # Sentences encoded together on CPU. They come sorted by length: few have less padding than all.
 _ENCODED_TOGETHER = 64
@@ -33,8 +35,7 @@ _ENCODED_TOGETHER = 64
 class LayerCache(NamedTuple):
     """Key/value cache of one decoder layer. New tokens are written in place, after the existing ones."""
 
-    self_keys: Tensor  # (B * H, places, K), the last ones may be empty
-    self_values: Tensor  # (B * H, places, K)
+    own: Tensor  # (B * H, 2, places, K): keys and values of the target tokens; the last places may be empty
     memory_keys: Tensor  # (B * H, K, S): transposed, once per sentence for all rows; S in whole lanes
     memory_values: Tensor  # (B * H, S, K)
 
@@ -56,7 +57,7 @@ class DecoderState:
 
         If dropped rows have left no more than half of the filled places visible, only the visible ones are copied.
         """
-        if whole_lanes(self.filled + places) <= self.layers[0].self_keys.shape[1]:
+        if whole_lanes(self.filled + places) <= self.layers[0].own.shape[2]:
             return self
         most, visible, order = self.filled, self.visible, None
         if visible is not None:
@@ -69,38 +70,37 @@ class DecoderState:
                 visible = visible.gather(2, order.unsqueeze(1).expand(-1, self.width, -1))
         length = whole_lanes(2 * most + max(places, _LEAST_ROOM))
 
-        groups, _, size = self.layers[0].self_keys.shape
+        groups, _, _, size = self.layers[0].own.shape
         if order is not None:
-            order = order.repeat_interleave(groups // self.sentences, dim=0).unsqueeze(2).expand(-1, -1, size)
+            order = order.repeat_interleave(groups // self.sentences, dim=0)
+            order = order.view(groups, 1, most, 1).expand(-1, 2, -1, size)
 
-        def moved(cache: Tensor) -> Tensor:
-            kept = cache[:, : self.filled]
+        def moved(own: Tensor) -> Tensor:
+            kept = own[:, :, : self.filled]
             if order is not None:
-                kept = kept.gather(1, order)
-            larger = cache.new_zeros(groups, length, size)
-            larger[:, :most] = kept
+                kept = kept.gather(2, order)
+            larger = own.new_zeros(groups, 2, length, size)
+            larger[:, :, :most] = kept
             return larger
 
-        layers = tuple(
-            cache._replace(self_keys=moved(cache.self_keys), self_values=moved(cache.self_values))
-            for cache in self.layers
-        )
+        layers = tuple(cache._replace(own=moved(cache.own)) for cache in self.layers)
         return replace(self, layers=layers, filled=most, visible=visible)
 
 
 class _Norm(NamedTuple):
     """Layer normalisation without the overhead of a module call, which costs as much as the operation itself."""
 
+    shape: Sequence[int]
     weight: Tensor  # (D)
     bias: Tensor  # (D)
     eps: float
 
     @classmethod
     def of(cls, norm: LayerNorm, dtype: torch.dtype) -> "_Norm":
-        return cls(norm.weight.to(dtype), norm.bias.to(dtype), norm.eps)
+        return cls(norm.weight.shape, norm.weight.to(dtype), norm.bias.to(dtype), norm.eps)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+        return torch.layer_norm(x, *self)
 
 
 class _Layer:
@@ -130,10 +130,10 @@ class _Layer:
     def empty_cache(self, sentences: int, places: int) -> LayerCache:
         """Cache without target tokens, with room for `places` source tokens (in whole lanes) of each sentence."""
         size = self.cross.key.out_features // self.heads
-        own = self.cross.key.weight.new_empty(sentences * self.heads, 0, size, dtype=self.attention_dtype)
+        own = self.cross.key.weight.new_empty(sentences * self.heads, 2, 0, size, dtype=self.attention_dtype)
         keys = own.new_empty(sentences * self.heads, size, places)
         values = own.new_empty(sentences * self.heads, places, size)
-        return LayerCache(own, own, keys, values)
+        return LayerCache(own, keys, values)
 
     def remember(self, memory: Tensor, cache: LayerCache, first: int) -> None:
         """Cache the keys and values of memory (B', S, D), which is that of the sentences from `first` on."""
@@ -152,22 +152,23 @@ class _Layer:
         with filled + W places rounded up to whole lanes; None makes all visible. `source` is (B * H, 1, S).
         """
         h = self.own_norm(x) if self.pre_norm else x
-        groups = len(cache.self_keys)  # B * H
-        width = len(x) * self.heads // groups
-        projected = self.own_in(h).to(self.attention_dtype).view(-1, width, 3, self.heads, cache.self_keys.shape[2])
-        q, k, v = projected.permute(2, 0, 3, 1, 4).reshape(3, groups, width, -1)  # (B * H, W, K)
-        cache.self_keys.narrow(1, filled, width).copy_(k)
-        cache.self_values.narrow(1, filled, width).copy_(v)
-        places = whole_lanes(filled + width)
-        keys, values = cache.self_keys.narrow(1, 0, places), cache.self_values.narrow(1, 0, places)
-        x = x + self.own_out(self._joined(_attend(q, keys.transpose(1, 2), values, visible)))
+        groups, _, _, size = cache.own.shape  # B * H, K
+        width = x.shape[0] * self.heads // groups
+        projected = self._to_attend(self.own_in(h)).view(-1, width, 3, self.heads, size)
+        projected = projected.permute(0, 3, 2, 1, 4).reshape(groups, 3, width, size)
+        cache.own.narrow(2, filled, width).copy_(projected.narrow(1, 1, 2))
+        keys, values = cache.own.narrow(2, 0, whole_lanes(filled + width)).unbind(1)
+        x = x + self.own_out(self._joined(_attend(projected.select(1, 0), keys.transpose(1, 2), values, visible)))
         x, h = (x, self.cross_norm(x)) if self.pre_norm else (normed := self.own_norm(x), normed)
-        q = self.cross_in(h).to(self.attention_dtype).view(-1, width, self.heads, q.shape[2])
-        q = q.transpose(1, 2).reshape(groups, width, -1)
+        q = self._to_attend(self.cross_in(h)).view(-1, width, self.heads, size).transpose(1, 2)
+        q = q.reshape(groups, width, size)
         x = x + self.cross_out(self._joined(_attend(q, cache.memory_keys, cache.memory_values, source)))
         x, h = (x, self.ffn_norm(x)) if self.pre_norm else (normed := self.cross_norm(x), normed)
         x = x + self.ffn_out(self.activation(self.ffn_in(h)))
         return x if self.pre_norm else self.ffn_norm(x)
+
+    def _to_attend(self, x: Tensor) -> Tensor:
+        return x if x.dtype == self.attention_dtype else x.to(self.attention_dtype)
 
     def _joined(self, attended: Tensor) -> Tensor:
         """Concatenate the heads of each row: (B * H, W, K) -> (N, D)."""
@@ -218,7 +219,7 @@ class IncrementalDecoder:
         on_host = weight.is_cpu
         if on_host and dtype.itemsize == 2:
             self.stream_dtype = self.attention_dtype = torch.float32
-            products = dtype if config.d_model >= BF16_FROM_WIDTH else torch.float32
+            products = dtype if config.d_model >= _BF16_FROM_WIDTH else torch.float32
         self.layers = [
             _Layer(layer, self.stream_dtype, self.attention_dtype, products) for layer in model.decoder.layers
         ]

@@ -27,9 +27,10 @@ class Product:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x (N, in) -> (N, out)."""
-        x = x.to(self.dtype)
+        if x.dtype != self.dtype:
+            x = x.to(self.dtype)
         if self.packed:
-            product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+            product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.weight, self.bias, "none", [], "")
             return product
         return x @ self.weight if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
