@@ -233,6 +233,20 @@ def test_the_weights_of_a_query_without_keys_are_zero() -> None:
 # --- dropout --------------------------------------------------------------------------------------------------------
 
 
+def test_the_gradient_of_the_weights_is_their_numerical_derivative() -> None:
+    torch.manual_seed(3)
+    q, k = torch.randn(B, H, T, K).double().requires_grad_(), torch.randn(B, H, S, K).double().requires_grad_()
+    mask = torch.rand(B, 1, T, S) < 0.7
+    mask[:, :, 1] = False  # a query without keys
+    assert torch.autograd.gradcheck(lambda q, k: attention_weights(q, k, mask), (q, k))
+
+
+def test_scores_thousands_apart_give_exact_weights() -> None:
+    q, k = torch.full((1, 1, 1, 1), 1e4), torch.tensor([[[[3.0], [-3.0], [3.0], [2.0]]]])
+    weights = attention_weights(q, k, torch.ones(1, 1, 1, 4, dtype=torch.bool))
+    assert weights.flatten().tolist() == [0.5, 0.0, 0.5, 0.0]
+
+
 @both_forms
 def test_dropout_falls_on_the_weights_and_only_in_training(form: AttentionForm) -> None:
     module = attention(form, dropout=0.25)

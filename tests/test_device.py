@@ -73,8 +73,8 @@ def test_auto_trains_in_bf16_on_a_cpu_that_multiplies_it_natively_and_translates
 ) -> None:
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
-    assert training_precision("auto", CPU, 256) == training_precision("auto", CPU, 512) == chosen
-    assert training_precision("auto", CPU, 255) == "fp32"  # conversions would cost more than products save
+    assert training_precision("auto", CPU, 128) == training_precision("auto", CPU, 512) == chosen
+    assert training_precision("auto", CPU, 127) == "fp32"  # little is left to gain
     assert decoding_precision("auto", CPU) == "fp32"
     # whatever the CPU beside it
     assert training_precision("auto", MPS, 512) == decoding_precision("auto", MPS) == "fp32"

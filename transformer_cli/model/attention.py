@@ -8,13 +8,14 @@
 """
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 
-from transformer_cli.model.blocks import Linear, dropout
+from transformer_cli.model.blocks import LOG2_E, Linear, dropout
 
 AttentionForm = Literal["written_out", "fused"]
 
@@ -27,9 +28,34 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
     q (B, H, T, K), k (B, H, S, K), mask bool broadcastable to (B, H, T, S) -> (B, H, T, S).
     """
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, S)
-    # The lowest finite number instead of -inf keeps a row without any key free of NaN, forward and backward.
-    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    return scores.softmax(-1).masked_fill(~mask, 0.0)
+    weights: Tensor = _MaskedSoftmax.apply(scores, mask)  # type: ignore[no-untyped-call]
+    return weights
+
+
+class _MaskedSoftmax(torch.autograd.Function):
+    """p = exp(x - max) / sum of exp(x - max) over what the mask allows; the gradient is p (g - sum of p g).
+
+    PyTorch's own softmax takes up to eight times as long on rows of fewer than 16 numbers, and its masks would be
+    applied once more each in the backward pass.
+    """
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, scores: Tensor, mask: Tensor) -> Tensor:
+        blocked = ~mask
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        # The lowest finite number instead of -inf keeps a row without any key free of NaN.
+        p = scores.to(dtype).masked_fill(blocked, torch.finfo(dtype).min)
+        p = p.sub_(p.amax(-1, keepdim=True)).mul_(LOG2_E).exp2_().masked_fill_(blocked, 0.0)
+        # The highest score alone adds 1 to the sum, which is 0 in a row without any key.
+        p = p.div_(p.sum(-1, keepdim=True).clamp_(min=1.0)).to(scores.dtype)
+        ctx.save_for_backward(p)
+        return p
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (p,) = ctx.saved_tensors
+        product = p * grad.to(torch.promote_types(grad.dtype, torch.float32))
+        return product.addcmul_(p.to(product.dtype), product.sum(-1, keepdim=True), value=-1.0).to(grad.dtype), None
 
 
 class MultiHeadAttention(nn.Module):

@@ -4,14 +4,14 @@
 would spend a second at each start on random numbers that are thrown away.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# d_model from which products on CPU are faster in bf16; below, the conversions cost more than the products save.
-BF16_FROM_WIDTH = 256
+LOG2_E = math.log2(math.e)  # exp(x) = exp2(x * LOG2_E), of which PyTorch's exp2 is three times as fast on CPU
 
 
 class Linear(nn.Linear):

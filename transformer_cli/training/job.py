@@ -30,6 +30,7 @@ from transformer_cli.device import (
     attempt,
     attention_form,
     decoding_precision,
+    keep_freed_memory,
     set_threads,
     training_precision,
 )
@@ -264,10 +265,11 @@ def prepare(
 
 
 def settle(config: Config, device: torch.device, threads: int | None) -> tuple[Precision, int]:
-    """Choose the precision and set the number of threads. UserError for a metric or plots that need what is not
-    installed: now, and not after hours of training."""
+    """Choose the precision, the number of threads and the use of memory. UserError for a metric or plots that need what
+    is not installed: now, and not after hours of training."""
     score_texts(["x"], ["x"], config)
     check_tensorboard(config.training)
+    keep_freed_memory()
     return training_precision(config.precision, device, config.model.d_model), set_threads(threads)
 
 
