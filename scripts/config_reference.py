@@ -54,7 +54,7 @@ trains with it. `tokenizer.sampling_alpha` cuts the text into other pieces each 
 dropout).
 
 **Precision.** `auto` is bf16 where the processor multiplies it natively, else fp32: on recent NVIDIA GPUs, and on
-CPUs with avx512_bf16 or amx_bf16 for models from `d_model` 256 on, below which converting costs more than it saves.
+CPUs with avx512_bf16 or amx_bf16 for models from `d_model` 128 on, below which there is little to save.
 Translation is in fp32 on CPUs, and in bf16 on such GPUs. A step whose loss or gradient is not finite is skipped and
 counted; twenty in a row end the run.
 

@@ -171,8 +171,9 @@ def test_going_on_keeps_the_run_and_cuts_what_lies_after_the_step(run: RunDir, c
     saved.parent.mkdir()
     saved.write_text("20")
     checkpoint_path(run.path, 30).write_text("damaged")
-    unfinished = saved.with_name(f".{saved.name}.4711.tmp")
-    unfinished.write_text("half")
+    unfinished = saved.with_name(f".{saved.name}.4711.tmp"), saved.with_name(".tmpf1Fkr0")  # safetensors' own
+    for path in unfinished:
+        path.write_text("half")
     foreign = run.path / ".notes.tmp", run.path / ".run.json.tmp.swp", saved.with_name(".tmp-mine")
     for path in foreign[:2]:
         path.write_text("mine")
@@ -185,7 +186,7 @@ def test_going_on_keeps_the_run_and_cuts_what_lies_after_the_step(run: RunDir, c
         "mine.tsv", "step-00000010.tsv", "step-00000020.tsv", "step-of-mine.tsv",
     ]  # fmt: skip
     assert list_checkpoints(run.path) == [(20, saved)]
-    assert not unfinished.exists()
+    assert not any(path.exists() for path in unfinished)
     assert all(path.exists() for path in foreign)
     assert load_config(run.config) == longer
     assert run.read_record() == {"threads": 1}

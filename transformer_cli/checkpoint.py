@@ -35,7 +35,6 @@ from transformer_cli.run_files import CHECKPOINTS
 FORMAT_VERSION = 1
 METADATA_KEY = "transformer_cli"
 _HEADER = {"format_version": int, "origin": dict, "config": dict, "training": dict, "checksum": str}
-_TEMPORARY = ".tmp"
 # Ours, and those that safetensors itself creates: remove no foreign file.
 _UNFINISHED = re.compile(r"\..+\.(?:safetensors|json|yaml|html)\.[0-9]+\.tmp|\.tmp[A-Za-z0-9]{6}")
 _INTACT = "What was saved before is intact; make room on the disk and go on, or choose another folder with --run-dir"
@@ -110,7 +109,7 @@ def read(path: Path) -> ModelFile:
 def remove_unfinished(run_dir: Path) -> None:
     """Remove the temporary files of processes that were killed while writing."""
     for folder in (run_dir, run_dir / CHECKPOINTS):
-        for path in folder.glob(f".*{_TEMPORARY}*"):
+        for path in folder.glob(".*"):
             if _UNFINISHED.fullmatch(path.name) and path.is_file():
                 path.unlink(missing_ok=True)
 
@@ -222,7 +221,7 @@ def _check_space(path: Path, needed: int) -> None:
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """A temporary path in the same folder; once written, it is flushed to disk and renamed to `path`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
         umask = os.umask(0)
