@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count, islice
 from multiprocessing import get_context
@@ -88,6 +88,7 @@ class Task:
     valid: TokenDataset
 
     def build(self, name: str, precision: Precision) -> System:
+        choose_device(self.device.type)  # in each process, since it chooses kernels, too
         torch.set_num_threads(self.threads)
         return build(name, self.size, self.vocab_size, self.training, self.device, precision)
 
@@ -170,9 +171,9 @@ class Contestant:
     def __init__(self, task: Task, name: str, precision: Precision) -> None:
         self.process = ProcessPoolExecutor(1, get_context("spawn"), Contestant._start, (task, name, precision))
 
-    def run(self, parts: Parts) -> Turn:
+    def run(self, parts: Parts) -> "Future[Turn]":
         """One update, of which making the batches is not timed."""
-        return self.process.submit(Contestant._run, parts).result()
+        return self.process.submit(Contestant._run, parts)
 
     @classmethod
     def _start(cls, task: Task, name: str, precision: Precision) -> None:
@@ -220,13 +221,13 @@ def contestants(task: Task, names: Sequence[str], precisions: Sequence[Precision
 def race(columns: Sequence[Column], turns: int) -> list[Column]:
     """An update of each system in turn, so that what slows the machine down for a while slows all of them. Of the two
     cuts for a baseline the faster is kept."""
-    for column in columns:
-        column.contestant.run(column.updates[0])  # to warm up
+    for warm in [column.contestant.run(column.updates[0]) for column in columns]:  # all start at once
+        warm.result()
     for turn in range(turns):
         taken: list[list[Turn]] = [[] for _ in columns]
         for i in range(max(len(column.updates) for column in columns)):
             for column, own in zip(columns, taken, strict=True):
-                own += [column.contestant.run(parts) for parts in column.updates[i : i + 1]]
+                own += [column.contestant.run(parts).result() for parts in column.updates[i : i + 1]]
         for column, own in zip(columns, taken, strict=True):
             column.turns.append(total(own))
             note(f"turn {turn + 1}: {column.title}, {column.cut}: {column.turns[-1].rate:,.0f}")

@@ -4,6 +4,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NoReturn, get_args
 
 import pytest
@@ -19,6 +20,7 @@ from transformer_cli.device import (
     choose_device,
     decoding_cells,
     decoding_precision,
+    keep_freed_memory,
     large_parts,
     set_threads,
     training_precision,
@@ -174,6 +176,30 @@ def test_what_a_failed_computation_held_is_free_when_memory_is_given_back(monkey
     monkeypatch.setattr(device, "_give_back_memory", lambda _: gone.append(held[0]() is None))
     attempt(compute, CPU)
     assert gone == [True]
+
+
+@pytest.mark.parametrize(("most", "kept"), [(1 << 30, 1 << 30), (1 << 25, 1 << 25), (0, None)])
+def test_freed_memory_is_kept_by_both_settings_or_by_none(
+    monkeypatch: pytest.MonkeyPatch, most: int, kept: int | None
+) -> None:
+    # The first call of mallopt ends that glibc adapts both, even if older versions refuse what they are asked.
+    taken: dict[int, int] = {}
+
+    def mallopt(parameter: int, value: int) -> int:
+        if parameter == -3 and value > most:
+            return 0
+        taken[parameter] = value
+        return 1
+
+    monkeypatch.setattr(device.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
+    keep_freed_memory()
+    assert taken == ({} if kept is None else {-3: kept, -1: 1 << 30})
+
+
+def test_a_system_without_such_settings_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (OSError, AttributeError, TypeError):  # no library, no mallopt in it, and Windows
+        monkeypatch.setattr(device.ctypes, "CDLL", lambda _, error=error: fail(error()))
+        keep_freed_memory()
 
 
 @pytest.mark.parametrize(

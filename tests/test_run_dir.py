@@ -171,7 +171,12 @@ def test_going_on_keeps_the_run_and_cuts_what_lies_after_the_step(run: RunDir, c
     saved.parent.mkdir()
     saved.write_text("20")
     checkpoint_path(run.path, 30).write_text("damaged")
-    unfinished = saved.with_name(f".{saved.name}.4711.tmp"), saved.with_name(".tmpf1Fkr0")  # safetensors' own
+    run.test.mkdir()
+    unfinished = (
+        saved.with_name(f".{saved.name}.4711.tmp"),
+        saved.with_name(".tmpf1Fkr0"),  # safetensors' own
+        run.test / ".scores.json.4711.tmp",
+    )
     for path in unfinished:
         path.write_text("half")
     foreign = run.path / ".notes.tmp", run.path / ".run.json.tmp.swp", saved.with_name(".tmp-mine")

@@ -30,7 +30,7 @@ from torch import Tensor
 from transformer_cli.config.load import config_from_plain
 from transformer_cli.config.schema import Config, HoldOut
 from transformer_cli.errors import CheckpointError, ConfigError, NewerVersionError
-from transformer_cli.run_files import CHECKPOINTS
+from transformer_cli.run_files import CHECKPOINTS, TEST
 
 FORMAT_VERSION = 1
 METADATA_KEY = "transformer_cli"
@@ -108,7 +108,7 @@ def read(path: Path) -> ModelFile:
 
 def remove_unfinished(run_dir: Path) -> None:
     """Remove the temporary files of processes that were killed while writing."""
-    for folder in (run_dir, run_dir / CHECKPOINTS):
+    for folder in (run_dir, run_dir / CHECKPOINTS, run_dir / TEST):
         for path in folder.glob(".*"):
             if _UNFINISHED.fullmatch(path.name) and path.is_file():
                 path.unlink(missing_ok=True)

@@ -23,6 +23,7 @@ _BF16_FROM_WIDTH = 128
 # Parameters of mallopt, from <malloc.h>, and the number of bytes to keep.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT = 1 << 30
+_MOST_KEPT_BY_OLDER = 1 << 25  # versions of glibc that refuse more
 
 
 def choose_device(name: str) -> torch.device:
@@ -135,10 +136,11 @@ def keep_freed_memory() -> None:
     By default it returns the end of its heap to the system. Getting that back, page by page, takes 2 to 3 % of
     training, and in decoding several times as long as the softmax over a vocabulary. Other C libraries are left alone.
     """
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(_M_TRIM_THRESHOLD, _KEPT)
-        library.mallopt(_M_MMAP_THRESHOLD, _KEPT)
+    with suppress(OSError, AttributeError, TypeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        # Each switches off that the library adapts both by itself, so neither must be set alone.
+        if mallopt(_M_MMAP_THRESHOLD, _KEPT) or mallopt(_M_MMAP_THRESHOLD, _MOST_KEPT_BY_OLDER):
+            mallopt(_M_TRIM_THRESHOLD, _KEPT)
 
 
 def decoding_cells(device: torch.device) -> int:

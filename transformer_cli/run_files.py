@@ -11,6 +11,7 @@ from transformer_cli.errors import CheckpointError, ConfigError
 RECORD_NAME = "run.json"
 MODEL_NAME = "model.safetensors"
 CHECKPOINTS = "checkpoints"
+TEST = "test"
 REPORT_NAME = "report.html"
 SAMPLES_NAME = re.compile(r"step-(\d{8,})\.tsv")
 _CHECKPOINT_NAME = re.compile(r"step-(\d{8,})\.safetensors")

@@ -28,6 +28,9 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
     q (B, H, T, K), k (B, H, S, K), mask bool broadcastable to (B, H, T, S) -> (B, H, T, S).
     """
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, S)
+    if torch.compiler.is_compiling():  # it joins these operations itself
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        return scores.softmax(-1).masked_fill(~mask, 0.0)
     weights: Tensor = _MaskedSoftmax.apply(scores, mask)  # type: ignore[no-untyped-call]
     return weights
 

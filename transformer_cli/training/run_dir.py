@@ -35,6 +35,7 @@ from transformer_cli.run_files import (
     RECORD_NAME,
     REPORT_NAME,
     SAMPLES_NAME,
+    TEST,
     holds_run,
     list_checkpoints,
     read_record,
@@ -48,7 +49,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _OURS = (
-    "config.yaml", RECORD_NAME, MODEL_NAME, "train.log", "metrics.jsonl", CHECKPOINTS, "samples", "test", REPORT_NAME,
+    "config.yaml", RECORD_NAME, MODEL_NAME, "train.log", "metrics.jsonl", CHECKPOINTS, "samples", TEST, REPORT_NAME,
     "tensorboard",
 )  # fmt: skip
 
@@ -64,7 +65,7 @@ class RunDir:
         self.log = path / "train.log"
         self.metrics = path / "metrics.jsonl"
         self.samples = path / "samples"
-        self.test = path / "test"
+        self.test = path / TEST
         self.report = path / REPORT_NAME
         self.tensorboard = path / "tensorboard"
         self._is_locked = False
