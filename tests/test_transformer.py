@@ -745,3 +745,23 @@ def test_a_moved_model_takes_everything_along(positions: str) -> None:
     if positions == "sinusoidal":
         assert model.source_positions.table.dtype == torch.float64
     torch.testing.assert_close(logits.float(), logits_of(model.float(), src, tgt), rtol=1e-4, atol=1e-4)
+
+
+# --- compiled -------------------------------------------------------------------------------------------------------
+
+
+def test_a_graph_for_all_shapes_gives_the_same_in_bf16_on_cpu() -> None:
+    # As `compile: true` makes it, but for the C++ compiler.
+    torch.manual_seed(1)
+    model = Transformer(SMALL.model_copy(update={"dropout": 0.0}), V, V, PAD, "written_out").train()
+    compiled = torch.compile(model, backend="aot_eager", dynamic=True)
+    outcomes = []
+    for run in (model, compiled):
+        src, tgt = torch.tensor([[5, 6, 7, EOS], [5, 6, EOS, PAD]]), torch.tensor([[BOS, 5, 6], [BOS, 7, PAD]])
+        with torch.autocast("cpu", torch.bfloat16):
+            hidden = run(src, padding_mask(src, PAD), tgt, target_mask(tgt, PAD))
+        outcomes.append(
+            [hidden, *torch.autograd.grad(hidden.square().sum(), [model.encoder.layers[0].feed_forward.inner.weight])]
+        )
+    torch.compiler.reset()
+    torch.testing.assert_close(outcomes[1], outcomes[0], rtol=0.02, atol=0.02)
