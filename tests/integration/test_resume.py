@@ -74,6 +74,21 @@ def test_a_run_of_50_updates_resumed_to_100_in_a_new_process_is_the_run_of_100(
     assert (run / "metrics.jsonl").read_text().splitlines()[:52] == before
 
 
+def test_a_run_in_bf16_is_resumed_to_the_last_bit_too(
+    program: Command, train: Command, small: Path, tmp_path: Path
+) -> None:
+    # As `auto` trains models of this width on some CPUs; two batches a step are computed as one.
+    settings = (*SETTINGS, "model.d_model=128", "precision=bf16", "device=cpu")
+    settings = (*settings, "training.gradient_accumulation_steps=2", "training.save_steps=10")
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert train(small, whole, *settings, "training.max_steps=40").returncode == 0
+    assert train(small, run, *settings, "training.max_steps=25", flags=["--threads", 1]).returncode == 0
+    words = (word for setting in (*settings, "training.max_steps=40") for word in ("--set", setting))
+    done = program("train", small, "--run-dir", run, "--resume", *words)
+    assert "resumed after step 25" in done.stderr
+    assert_same_run(run, whole)
+
+
 @pytest.mark.parametrize(("cut_at", "saved_at"), [(40, 39), (99, 78)])
 def test_a_run_cut_at_any_update_ends_as_if_it_had_not_been(
     train: Command,
