@@ -5,7 +5,7 @@ A request waits for the current step and its checkpoint; where nothing would be 
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from transformer_cli.errors import Stopped
@@ -60,4 +60,7 @@ class StopRequests:
         self.signal = signal.Signals(number)
         if not self._waits:
             raise Stopped(self.signal)
-        LOGGER.info("%s: finishing this step and saving (Ctrl-C leaves at once)", self.signal.name)
+        # The signal may come while something is being written, and a stream does not take more until that is done. Then
+        # this is not said; that the run was stopped, and by what, is said at its end.
+        with suppress(RuntimeError):
+            LOGGER.info("%s: finishing this step and saving (Ctrl-C leaves at once)", self.signal.name)
