@@ -41,13 +41,7 @@ from transformer_cli.data.dataset import TokenDataset, encode_pairs
 from transformer_cli.data.demo import make_demo
 from transformer_cli.data.filters import FilterCounts, drop_empty
 from transformer_cli.data.tokenizer import PAD, train_tokenizers
-from transformer_cli.device import (
-    DTYPES,
-    Precision,
-    choose_device,
-    large_parts,
-    training_precision,
-)
+from transformer_cli.device import DTYPES, Precision, choose_device, large_parts, training_precision
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.training.schedule import cosine
 
@@ -171,7 +165,7 @@ class Contestant:
     def __init__(self, task: Task, name: str, precision: Precision) -> None:
         self.process = ProcessPoolExecutor(1, get_context("spawn"), Contestant._start, (task, name, precision))
 
-    def run(self, parts: Parts) -> "Future[Turn]":
+    def run(self, parts: Parts) -> Future[Turn]:
         """One update, of which making the batches is not timed."""
         return self.process.submit(Contestant._run, parts)
 

@@ -37,8 +37,8 @@ def export_with_proof(
             if any(not one.tie for one in found):
                 raise UserError(
                     "the exported model translates some lines differently (above), so nothing is exported. A model "
-                    "that has hardly been trained finds padding as likely as words, which the engine treats otherwise: "
-                    "train it longer; if it is well trained, please report it"
+                    "that has hardly been trained finds padding or the start symbol as likely as words, and the engine "
+                    "searches on from them, as we do not: train it longer; if it is well trained, please report it"
                 )
             yield f"beam {beam_size}: {len(lines) - len(found)} of {len(lines)} lines the same, {len(found)} ties"
     export(translator, folder, quantization)
