@@ -105,6 +105,30 @@ def test_a_reordered_cache_follows_its_rows(form: AttentionForm, norm: str) -> N
     assert state.position == 6
 
 
+@both_norms
+@pytest.mark.parametrize(("length", "folded"), [(1, True), (17, True), (32, True), (33, False)])
+def test_a_sentence_alone_has_the_projections_folded_into_its_memory(norm: str, length: int, folded: bool) -> None:
+    model = build(small(norm=norm))
+    slow, decoder = WithoutCache(model), IncrementalDecoder(model)
+    src = words(length)
+    state, truth = decoder.start(src, padding_mask(src, PAD)), slow.start(src, padding_mask(src, PAD))
+    assert len(state.folded) == (3 if folded else 0)  # one for each layer
+    for tokens, rows in [([[5]], [[0, 0, 0]]), ([[6, 7, 8]], [[2, 0, 0]]), ([[9, 10, 11]], [[0, 1, 2]])]:
+        logits, state = decoder.step(torch.tensor(tokens), state)
+        expected, truth = slow.step(torch.tensor(tokens), truth)
+        torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
+        state, truth = decoder.reorder(state, torch.tensor(rows)), slow.reorder(truth, torch.tensor(rows))
+
+
+def test_of_two_sentences_none_has_a_folded_memory() -> None:
+    decoder = IncrementalDecoder(build(SMALL))
+    src = words(5, 3)
+    state = decoder.start(src, padding_mask(src, PAD))
+    assert state.folded == ()
+    _, state = decoder.step(torch.full((2, 1), BOS), state)
+    assert decoder.reorder(state, torch.tensor([[1]])).folded == ()
+
+
 def test_all_beams_of_a_sentence_share_one_memory() -> None:
     decoder = IncrementalDecoder(build(SMALL))
     src = words(5, 3)

@@ -151,7 +151,7 @@ def decode_rows(
     lengths = torch.zeros(len(src), beam, dtype=torch.long, device=device)  # (B, W) steps to the end; 0: not reached
     newest = torch.full((len(src), 1), special.bos, device=device)  # (B, W); one row in the first step
     limits = limits.unsqueeze(1)
-    steps = 0
+    steps, shortest = 0, int(limits.min())
 
     while len(remaining):
         logits, state = model.step(newest, state)
@@ -162,7 +162,10 @@ def decode_rows(
         prefixes = torch.cat([prefixes, newest.unsqueeze(2)], dim=2)
         history = torch.cat([history, gained.unsqueeze(2)], dim=2)
         steps += 1
-        ends = (newest == special.eos) | (limits <= steps)
+        ends = newest == special.eos
+        if steps < shortest and not ends.any():  # most steps: the rest would change nothing
+            continue
+        ends |= limits <= steps
         lengths = torch.where(ends & (lengths == 0), steps, lengths)
         done = lengths.all(1)
         dones = int(done.sum())

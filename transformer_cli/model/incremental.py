@@ -7,13 +7,14 @@ When a hypothesis forks or is dropped, no place moves: only the mask of places t
 keys and values of the encoder memory are cached once per sentence, and the rows are its queries.
 
 A step consists of many small operations, so their number matters as much as their size. To make each as cheap as
-possible on CPU, the weight matrices are laid out once (`products`), the memory keys are stored transposed, and batch
-and heads are one dimension, as `bmm` expects.
+possible on CPU, the weight matrices are laid out once (`products`), the memory keys are stored transposed, batch and
+heads are one dimension, as `bmm` expects, and a sentence alone has the projections folded into its memory.
 """
 
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import NamedTuple
 
 import torch
@@ -27,6 +28,8 @@ from transformer_cli.model.transformer import DecoderLayer, Transformer
 
 # d_model from which the products of a layer, with few rows, are faster in bf16 on CPU.
 _BF16_FROM_WIDTH = 256
+# Source length, in whole lanes, up to which a sentence alone is faster on CPU with `FoldedMemory`.
+_FOLDED_UP_TO = 32
 _LEAST_ROOM = 32  # minimum number of places to add at a time
 # Sentences encoded together on CPU. They come sorted by length: few have less padding than all.
 _ENCODED_TOGETHER = 64
@@ -40,6 +43,19 @@ class LayerCache(NamedTuple):
     memory_values: Tensor  # (B * H, S, K)
 
 
+class FoldedMemory(NamedTuple):
+    """Keys and values of the memory for one decoder layer and one sentence, times the projections of cross-attention:
+
+        (x Wq + bq) K^T = x (Wq K^T) + bq K^T          (A V) Wo = A (V Wo)
+
+    Two products take the place of four. With more sentences each would need matrices of its own.
+    """
+
+    keys: Tensor  # (D, H * S): Wq K^T / sqrt(d_k) of each head
+    bias: Tensor  # (H * S): bq K^T / sqrt(d_k) + source bias
+    values: Tensor  # (H * S, D): V Wo of each head
+
+
 @dataclass(frozen=True)
 class DecoderState:
     """State between steps: the caches of B sentences with W rows each, and the places visible to each row."""
@@ -51,6 +67,7 @@ class DecoderState:
     filled: int  # places in use in the caches
     visible: Tensor | None  # (B, W, filled) bool: True = this place holds an earlier token of this row; None: all do
     position: int  # tokens in each row so far
+    folded: tuple[FoldedMemory, ...] = ()  # of each layer, or empty
 
     def with_room(self, places: int) -> "DecoderState":
         """Return a state with at least `places` free places after the filled ones, itself or one with new caches.
@@ -119,6 +136,7 @@ class _Layer:
         self.own_in = _scaled_queries(width, scale, own.query, own.key, own.value, dtype=products)
         self.own_out = Product(own.output.weight, own.output.bias, products)
         self.cross_in = _scaled_queries(width, scale, cross.query, dtype=products)
+        self.cross_bias = cross.output.bias
         self.cross_out = Product(cross.output.weight, cross.output.bias, products)
         self.ffn_in = Product(inner.inner.weight, inner.inner.bias, products)
         self.ffn_out = Product(inner.outer.weight, inner.outer.bias, products)
@@ -145,11 +163,30 @@ class _Layer:
         keys[:, :, length:] = 0.0  # whatever is there has a weight of zero, but must be finite
         values[:, length:] = 0.0
 
-    def step(self, x: Tensor, cache: LayerCache, filled: int, visible: Tensor | None, source: Tensor) -> Tensor:
+    def fold(self, cache: LayerCache, source: Tensor) -> FoldedMemory:
+        """The cached memory of one sentence with the projections folded in. `source` is the bias (H, 1, S)."""
+        query, output = self.cross.query, self.cross.output
+        heads, size, _ = cache.memory_keys.shape
+        scaled = cache.memory_keys * size**-0.5
+        keys = query.weight.view(heads, size, -1).transpose(1, 2) @ scaled  # (H, D, S)
+        bias = torch.baddbmm(source, query.bias.view(heads, 1, size), scaled)  # (H, 1, S)
+        values = cache.memory_values @ output.weight.t().view(heads, size, -1)  # (H, S, D)
+        return FoldedMemory(keys.transpose(0, 1).flatten(1), bias.flatten(), values.flatten(0, 1))
+
+    def step(
+        self,
+        x: Tensor,
+        cache: LayerCache,
+        filled: int,
+        visible: Tensor | None,
+        source: Tensor,
+        folded: FoldedMemory | None,
+    ) -> Tensor:
         """Process the newest token of each row and cache it at the places from `filled` on: x (N, D) -> (N, D).
 
         `visible` and `source` are biases added to the attention scores. `visible` is broadcast to (B * H, W, places),
-        with filled + W places rounded up to whole lanes; None makes all visible. `source` is (B * H, 1, S).
+        with filled + W places rounded up to whole lanes; None makes all visible. `source` is (B * H, 1, S). `folded`
+        takes the place of the memory in the cache and of `source`.
         """
         h = self.own_norm(x) if self.pre_norm else x
         groups, _, _, size = cache.own.shape  # B * H, K
@@ -160,9 +197,13 @@ class _Layer:
         keys, values = cache.own.narrow(2, 0, whole_lanes(filled + width)).unbind(1)
         x = x + self.own_out(self._joined(_attend(projected.select(1, 0), keys.transpose(1, 2), values, visible)))
         x, h = (x, self.cross_norm(x)) if self.pre_norm else (normed := self.own_norm(x), normed)
-        q = self._to_attend(self.cross_in(h)).view(-1, width, self.heads, size).transpose(1, 2)
-        q = q.reshape(groups, width, size)
-        x = x + self.cross_out(self._joined(_attend(q, cache.memory_keys, cache.memory_values, source)))
+        if folded is None:
+            q = self._to_attend(self.cross_in(h)).view(-1, width, self.heads, size).transpose(1, 2)
+            q = q.reshape(groups, width, size)
+            x = x + self.cross_out(self._joined(_attend(q, cache.memory_keys, cache.memory_values, source)))
+        else:
+            scores = torch.addmm(folded.bias, h, folded.keys).view(width, self.heads, -1)  # (W, H, S)
+            x = x + torch.addmm(self.cross_bias, scores.softmax(-1).view(width, -1), folded.values)
         x, h = (x, self.ffn_norm(x)) if self.pre_norm else (normed := self.cross_norm(x), normed)
         x = x + self.ffn_out(self.activation(self.ffn_in(h)))
         return x if self.pre_norm else self.ffn_norm(x)
@@ -226,6 +267,7 @@ class IncrementalDecoder:
         norm = model.decoder.norm
         self.norm = _Norm.of(norm, self.stream_dtype) if isinstance(norm, LayerNorm) else None
         self.output = Product(weight, None, dtype)
+        self.foldable = on_host and products == weight.dtype == torch.float32
         self.encoded_together = _ENCODED_TOGETHER if on_host else sys.maxsize
 
     def start(self, src: Tensor, src_mask: Tensor) -> DecoderState:
@@ -242,7 +284,11 @@ class IncrementalDecoder:
                 for layer, cache in zip(self.layers, layers, strict=True):
                     layer.remember(memory, cache, first)
         bias = _bias(src_mask, self.model.config.num_heads, self.attention_dtype)
-        return DecoderState(layers, bias, sentences, 1, 0, None, 0)
+        state = DecoderState(layers, bias, sentences, 1, 0, None, 0)
+        if self.foldable and sentences == 1 and bias.shape[2] <= _FOLDED_UP_TO:
+            folded = (layer.fold(cache, bias) for layer, cache in zip(self.layers, layers, strict=True))
+            return replace(state, folded=tuple(folded))
+        return state
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """The newest token of each row (B, W) -> logits of the next token (B, W, V), and the state after the step.
@@ -261,8 +307,9 @@ class IncrementalDecoder:
         else:
             bias = _bias(visible, self.model.config.num_heads, self.attention_dtype)
         x = self.model.embed_target(tokens.flatten(), state.position).to(self.stream_dtype)  # (N, D)
-        for layer, cache in zip(self.layers, state.layers, strict=True):
-            x = layer.step(x, cache, state.filled, bias, state.source_bias)
+        folded = state.folded or repeat(None)
+        for layer, cache, of_layer in zip(self.layers, state.layers, folded, strict=False):
+            x = layer.step(x, cache, state.filled, bias, state.source_bias, of_layer)
         x = x if self.norm is None else self.norm(x)
         logits = self.output(x)
         state = replace(state, filled=filled, visible=visible, position=state.position + 1)
