@@ -299,6 +299,71 @@ def test_tables_are_looked_at_by_their_records(tmp_path: Path) -> None:
     assert [(f.kind, f.side, f.line) for f in report.findings] == [("zero_width", "source", 2)]
 
 
+def marked(count: int, text: str, total: int = 1000) -> list[tuple[str, str]]:
+    """`total` pairs, of which the targets of the last `count` end in a text."""
+    pairs = clean(total)
+    return pairs[: total - count] + [(source, target + text) for source, target in pairs[total - count :]]
+
+
+@pytest.mark.parametrize(
+    ("in_train", "in_test", "text", "told"),
+    [
+        (0, 20, " ’н", "20 lines with ’ (U+2019): 2.0% of all, but of train 0.0%"),
+        (0, 19, " ’н", None),  # may be chance
+        (39, 200, " ’н’", "200 lines with ’ (U+2019): 20.0% of all, but of train 3.9%"),
+        (40, 200, " ’н", None),  # one fifth, which is not rare
+        (0, 100, " ё", None),  # a letter
+        (0, 100, " к\u0300", None),  # a combining mark
+        (100, 0, " ’н", None),
+    ],
+)
+def test_punctuation_that_training_seldom_has_is_told_of_the_other_sets(
+    tmp_path: Path, in_train: int, in_test: int, text: str, told: str | None
+) -> None:
+    sets: dict[str, list[AnyCorpus]] = {
+        "train": [corpus(tmp_path, "train", marked(in_train, text))],
+        "test.a": [corpus(tmp_path, "test", marked(in_test, text))],
+    }
+    reports = examine(sets, LANGUAGES)
+    findings = [finding for finding in reports["test.a"].findings if finding.kind == "punctuation"]
+    if told is None:
+        assert findings == []
+    else:
+        (finding,) = findings
+        assert f"{finding.count} {finding.words}".startswith(f"{told}; ")
+        assert (finding.side, finding.line) == ("target", 1000 - in_test + 1)
+        assert finding.example is not None
+        assert "’" in finding.example
+    assert all(finding.kind != "punctuation" for finding in reports["train"].findings)
+
+
+def test_punctuation_is_not_compared_with_a_training_text_too_small_to_tell(tmp_path: Path) -> None:
+    test = {"test.a": [corpus(tmp_path, "test", marked(100, "!"))]}  # 10 %
+    for lines, kinds in ((199, []), (200, ["punctuation"])):  # would have 20 of them
+        train: list[AnyCorpus] = [corpus(tmp_path, f"train{lines}", clean(lines, seed=2))]
+        findings = examine({"train": train, **test}, LANGUAGES)["test.a"].findings
+        assert [finding.kind for finding in findings if finding.kind == "punctuation"] == kinds
+    assert "punctuation" not in found(examine(test, LANGUAGES)["test.a"])
+
+
+def test_the_test_set_of_autshumato_is_found_to_write_what_its_training_text_does_not() -> None:
+    folder = DATA / "autshumato-af-en"
+    if not folder.is_dir():
+        pytest.skip("autshumato-af-en is not here")
+    sets: dict[str, list[AnyCorpus]] = {
+        name: [Corpus(source=folder / f"{name}.af", target=folder / f"{name}.en")] for name in ("train", "test")
+    }
+    findings = examine(sets, ("af", "en"))["test"].findings
+    assert [(f.side, f.count, f.words.split()[2]) for f in findings if f.kind == "punctuation"] == [
+        ("source", 1984, "’"),
+        ("source", 208, "<"),
+        ("target", 304, "’"),
+        ("target", 208, "<"),
+        ("target", 92, "“"),
+        ("target", 88, "”"),
+    ]
+
+
 def test_unknown_languages_are_not_judged_by_script(tmp_path: Path) -> None:
     pairs = [("Собака", "dog"), ("кошка", "cat")]
     assert examine({"train": [corpus(tmp_path, "a", pairs)]}, ("und", "tlh"))["train"].findings == []

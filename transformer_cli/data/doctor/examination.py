@@ -14,6 +14,7 @@ from transformer_cli.config.schema import AnyCorpus
 from transformer_cli.data.alignment import Shift, find_shift
 from transformer_cli.data.corpus import FileRecords, Pair, records_by_file
 from transformer_cli.data.doctor.characters import FLAWS, flaws, is_decomposed
+from transformer_cli.data.doctor.punctuation import Punctuation, rare_in_training
 from transformer_cli.data.filters import SeenPairs, has_equal_sides, length_ratio
 from transformer_cli.data.formats import Record
 from transformer_cli.data.lines import Errors
@@ -87,16 +88,21 @@ def examine(
     """Report on each set; text that cannot be read becomes an error in its report.
 
     Sources that also occur in another set are counted as `overlap`: the set `train` is compared with all others, and
-    each of these with those before it. In `train`, pairs with more than `max_length` words on a side are counted.
+    each of these with those before it. In `train`, pairs with more than `max_length` words on a side are counted,
+    in the others the lines with punctuation that is rare there.
     """
     evaluated: dict[str, str] = {}  # source -> the first set it stands in
-    reports = {}
+    reports, punctuation = {}, {}
     with Progress(None, unit="pair") as progress:
         for name in sorted(sets, key=lambda name: name == TRAIN):
             examiner = _Examiner(name, languages, evaluated, max_length if name == TRAIN else None, progress)
             for corpus in sets[name]:
                 examiner.read(corpus, errors)
             reports[name] = examiner.finished()
+            punctuation[name] = examiner.punctuation
+    if training := punctuation.pop(TRAIN, None):
+        for name, sides in punctuation.items():
+            reports[name].findings += _rare_in_training(sides, training)
     return {name: reports[name] for name in sets}
 
 
@@ -117,6 +123,7 @@ class _Examiner:
         self._without_spaces = not has_spaces(languages[0]), not has_spaces(languages[1])
         self._seen = SeenPairs()
         self._report = SetReport()
+        self.punctuation: dict[SideName, Punctuation] = {"source": Punctuation(), "target": Punctuation()}
         self._counted: dict[tuple[str, str, str, str | None], Finding] = {}
 
     def read(self, corpus: AnyCorpus, errors: Errors) -> None:
@@ -172,6 +179,7 @@ class _Examiner:
         size.longest = max(size.longest, len(text))
         if len(text) > _LONGEST:
             self._count(part, record, "long", f"lines of over {_LONGEST:,} characters", side)
+        self.punctuation[side].add(part.target if side == "target" else part.source, record.number, text)
         for kind, place in flaws(text):
             self._count(part, record, kind, FLAWS[kind], side, place)
         if in_other_script(text, self._scripts[index]):
@@ -256,6 +264,21 @@ def _without_one_spelling(counted: Mapping[tuple[str, str, str, str | None], Fin
         other = counted.get((kind, next(way for way in _SPELLINGS.values() if way != words), file, side))
         if other is not None and (finding.count, finding.words) < (other.count, other.words):
             yield replace(finding, words=f"{words}, and {other.count:,} {other.words.removeprefix('lines ')}")
+
+
+def _rare_in_training(
+    sides: Mapping[SideName, Punctuation], training: Mapping[SideName, Punctuation]
+) -> Iterator[Finding]:
+    """The marks of a set that training seldom has, as findings."""
+    for side, found in sides.items():
+        for mark in rare_in_training(found, training[side]):
+            words = (
+                f"lines with {mark} (U+{ord(mark):04X}): {found.share(mark):.1%} of all, but of {TRAIN} "
+                f"{training[side].share(mark):.1%}; if {TRAIN} writes something else for it, write the same in both"
+            )
+            file, line, text = found.first[mark]
+            example = _shortened(text, text.index(mark))
+            yield Finding("warning", "punctuation", words, found.lines[mark], file, side, line, example)
 
 
 def _in_words(shift: Shift, part: FileRecords, count: int) -> Finding:
